@@ -1,0 +1,19 @@
+# Options and the one place where compile flags are decided.
+option(PIPER_BUILD_TESTS "Build the tests" ON)
+option(PIPER_SANITIZE "Build with address and undefined-behaviour sanitizers" OFF)
+
+find_program(PIPER_CCACHE ccache)
+if(PIPER_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${PIPER_CCACHE}")
+endif()
+
+# Our own code: strict warnings, and no contraction of a*b+c behind our back (docs/decisions.md, numerics).
+add_library(piper_flags INTERFACE)
+target_compile_options(piper_flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
+target_include_directories(piper_flags INTERFACE "${CMAKE_SOURCE_DIR}")
+if(PIPER_SANITIZE)
+  target_compile_options(piper_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+                                               -fno-omit-frame-pointer)
+  target_link_options(piper_flags INTERFACE -fsanitize=address,undefined)
+endif()
+find_package(Threads REQUIRED)
