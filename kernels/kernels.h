@@ -1,0 +1,23 @@
+// All kernels; what emitted code includes.
+#pragma once
+
+#include "kernels/arithmetic.h"
+#include "kernels/attention.h"
+#include "kernels/copy.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/dropout.h"
+#include "kernels/embedding.h"
+#include "kernels/finite.h"
+#include "kernels/gelu.h"
+#include "kernels/gemm.h"
+#include "kernels/initialize.h"
+#include "kernels/layer_norm.h"
+#include "kernels/norm.h"
+#include "kernels/optimizer.h"
+#include "kernels/reduce.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rope.h"
+#include "kernels/row_broadcast.h"
+#include "kernels/silu.h"
+#include "kernels/softmax.h"
+#include "kernels/unary.h"
