@@ -1,0 +1,154 @@
+// The global training DAG: one step of the whole job. It is stored as *templates* (one per (region, pass) and placed
+// copy, or per inserted operation) with their range of microbatches; the instance (template, microbatch) is a node
+// with a dense NodeId. Templates are placed on device *groups*, never expanded per device: 16,384 ranks with 64 roles
+// cost what 64 roles cost. Data edges are kept between templates (same microbatch, or all-to-one); only temporal
+// edges and orders are stored per node, so a 64 x 1024 pipeline stays far below 128 bytes a node.
+//
+// Directives are checked rewrites of this structure (ir/directives/); communication is materialised once at the
+// end; the text form (dag_text.h) prints and parses back; proofs (ir/check/) and lowering (ir/lower/) read it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ir/model/body.h"
+#include "ir/program/program.h"
+#include "ir/support/units.h"
+
+namespace piper::ir {
+
+using NodeId = uint32_t;
+using TemplateId = uint32_t;
+using GroupId = uint32_t;
+using OriginId = uint32_t;  // index into Dag::origins; 0 is "nowhere"
+
+enum class NodeKind : uint8_t {
+  kCompute, kSend, kRecv, kPermute, kReduce, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast,
+  kAccumulate, kUpdate, kFree, kOffload, kPrefetch,
+  kNorm,      // sums of squares of owned gradients (clip.norm's local part)
+  kClip,      // applies the global norm
+  kLossFold,  // the left fold of a rank's microbatch losses
+};
+std::string_view NodeKindName(NodeKind kind);
+
+// A slice of a mesh: its devices in linear order of the free axes. Two groups are the same iff the lists are.
+struct Group {
+  std::string text;  // "pp[2]"
+  std::vector<uint32_t> devices;
+};
+
+// A using region's gradient of a parameter, on one stage copy: what is accumulated over microbatches.
+struct GradientRef {
+  ParameterId parameter = kNone;
+  RegionId region = kNone;
+  uint32_t copy = 0;
+  friend bool operator==(const GradientRef&, const GradientRef&) = default;
+  friend auto operator<=>(const GradientRef&, const GradientRef&) = default;
+};
+
+struct NodeTemplate {
+  NodeKind kind = NodeKind::kCompute;
+  Pass pass = Pass::kNone;
+  RegionId region = kNone;     // whose body it runs, or the region that it serves (accumulate)
+  uint32_t copy = 0;           // a stage placed on two groups is two copies
+  std::string name;            // legible and unique: "F layer3.attn", "send layer1 -> layer2"
+  TagPath tags;                // model tags plus stage; what selectors match
+  std::vector<NameId> names;   // inserted-node names: [send], [dp.reduce]
+  GroupId group = 0;
+  NameId stream = 0;           // "compute", "send", "recv", "reduce", ..; send and recv are one stream a peer group
+  int32_t mb_begin = 0, mb_end = 0;  // microbatches [begin, end); a step-level node has [-1, 0)
+  OriginId origin = 0;
+  Picoseconds cost = -1;       // total a node, from `cost` lines; -1: the resource model
+  int64_t cost_bytes = -1;     // payload override from `cost [send] = 1 MiB`
+  int64_t bytes = 0;           // payload of a message or collective, a node
+  double flops = 0;
+
+  // kSend / kRecv: the forward value, or (cotangent) the partial cotangent of `value` from region `consumer`.
+  ValueId value = kNone;
+  bool cotangent = false;
+  RegionId consumer = kNone;
+  GroupId peer_group = 0;
+  TemplateId match = kNone;    // the other end
+
+  // kAccumulate: one entry; reductions: the bucket, in order; kUpdate: `parameter`.
+  std::vector<GradientRef> gradients;
+  ParameterId parameter = kNone;
+  double scale = 1;            // factor that the node applies; anything but 1 is a wrong gradient today
+
+  bool step_level() const { return mb_begin < 0; }
+  int64_t node_count() const { return mb_end - mb_begin; }
+};
+
+// Between templates. Both with microbatches: instance by instance where both ranges hold it. From microbatches to a
+// step-level node: all instances precede it. From step-level to microbatches: it precedes all.
+struct TemplateEdge {
+  TemplateId from = kNone, to = kNone;
+  bool data = true;            // false: temporal
+  OriginId origin = 0;
+  friend bool operator==(const TemplateEdge&, const TemplateEdge&) = default;
+};
+
+// Between nodes, from `edge` and `limit`; distance 1 reaches into the next step.
+struct TemporalEdge {
+  NodeId from = 0, to = 0;
+  int32_t distance = 0;
+  OriginId origin = 0;
+};
+
+// A total order on one (group, stream).
+struct OrderItem {
+  NodeId node = 0;
+  OriginId origin = 0;         // the step that listed it; 0: attached to its neighbour
+  uint32_t atomic = kNone;     // equal values: one fused node
+};
+struct StreamOrder {
+  GroupId group = 0;
+  NameId stream = 0;
+  NameId peer = 0;             // send/recv streams: InternName of the peer group's text, else 0
+  std::vector<OrderItem> items;
+  OriginId origin = 0;         // the `order` directive, 0 for the default order
+};
+
+// How gradients are folded; what the reference must evaluate.
+struct GradientExpression {
+  int64_t replicas = 1;
+  int64_t microbatches = 1;
+  bool reduce_per_microbatch = false;
+  // For stage copies: per region, the copies' microbatch ranges in fold order. Empty: one copy with all.
+  std::vector<std::vector<std::pair<int32_t, int32_t>>> copy_ranges;
+};
+
+struct Dag {
+  std::vector<Group> groups;
+  std::vector<NodeTemplate> templates;
+  std::vector<NodeId> first_node;        // per template; instances are consecutive by microbatch; + one end entry
+  std::vector<TemplateEdge> edges;       // sorted (from, to), unique
+  std::vector<TemporalEdge> temporal;
+  std::vector<StreamOrder> orders;
+  std::vector<SourceRange> origins = {{}};
+  GradientExpression expression;
+  int64_t microbatches = 1, replicas = 1, samples_per_microbatch = 1;
+  std::vector<std::pair<std::string, int64_t>> split_dims;  // {"mb", 8}, major first
+  uint32_t device_count = 1;
+  bool forward_only = false;
+
+  NodeId node_count() const { return first_node.empty() ? 0 : first_node.back(); }
+  NodeId Node(TemplateId t, int32_t microbatch) const;  // PIPER_CHECKs that the template holds it
+  TemplateId TemplateOf(NodeId node) const;             // O(log templates)
+  int32_t MicrobatchOf(NodeId node) const;              // -1 for step-level nodes
+  void Renumber();                                      // recomputes first_node; call before nodes are referred to
+  GroupId InternGroup(Group group);
+  OriginId AddOrigin(SourceRange range);
+  std::string NodeName(NodeId node) const;              // "F layer3.attn mb 2"
+};
+
+// A role: the devices (ascending) that hold exactly the same templates. Every device belongs to one.
+struct Role {
+  std::vector<uint32_t> devices;
+  std::vector<TemplateId> templates;     // ascending
+  std::vector<uint32_t> orders;          // indices into Dag::orders
+};
+std::vector<Role> BuildRoles(const Dag& dag);
+
+}  // namespace piper::ir
