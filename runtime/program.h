@@ -103,9 +103,10 @@ struct Parameter {
 
 enum class TaskKind : uint8_t {
   kLoad,        // fills operand 0 with batch field `argument` of the task's microbatch
-  kCompute,     // runs body `argument` on the operands
+  kCompute,     // runs body `argument` on the operands; `flag`: the pass, 0 F, 1 BI, 2 BW, 3 R
   kAccumulate,  // operand 0 += operand 1; `flag` set: operand 0 = operand 1 (first term). Elements: bytes / size.
-  kSend,        // operand 0 to peer slot `argument`; completes when the receive has taken it
+  kSend,        // operand 0 to peer slot `argument`; completes when the receive has taken it. `flag` set (also on the
+                // receive): the whole cost is latency, the streams are not held (a `cost [send]` figure in time)
   kRecv,        // operand 0 from peer slot `argument`
   kCollective,  // Collective `argument`
   kSumSquares,  // writes sums of squares of owned final gradients to operand 0: f64 per Job parameter, 0 if not owned
@@ -124,16 +125,20 @@ struct Task {
   uint32_t first_operand, operand_count;  // into task_operands: buffer indices, in the body's formal order
   uint32_t first_wait, wait_count;        // into waits: tasks of this rank on other streams that must be complete
   int64_t bytes;           // payload of messages and collectives; elements' bytes of accumulates
-  int64_t cost;            // predicted picoseconds of compute, or of the fixed part (latency) of communication
+  int64_t cost;            // predicted picoseconds: of compute, of a whole transfer (equal at both ends), of a whole
+                           // collective once all its members are there
   uint32_t name;           // into Job::strings: "F layer3.attn"
   uint32_t origin;         // into Job::strings: "gpt.piper:20:5", or 0
   uint32_t atomic;         // tasks with the same value (not kNone) are one fused node: start together, end together
+  uint32_t key = kNone;    // messages: the same at both ends of a transfer and (with the microbatch) nowhere else in the
+                           // job. kCompute: the stage copy that it belongs to; activations are counted by it
 };
 
 struct Stream {
   const char* name;        // "compute", "send>1", "recv<0", "reduce"
   uint32_t first_task, task_count;  // consecutive in RankProgram::tasks, in stream order
   uint8_t computes;        // 1: tasks occupy the device's compute units
+  uint32_t scratch = kNone;  // buffer that its bodies use as scratch; kNone: none of them needs any
 };
 
 enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast };
@@ -185,6 +190,7 @@ struct RankProgram {
   uint32_t loss;                       // buffer of one f32 holding the step's loss after the step; kNone: unknown here
   int64_t arena_bytes;                 // what the executor allocates, exactly
   int64_t static_bytes;                // parameters, gradients, optimizer state, scalars
+  int64_t live_bytes = 0;              // largest live set of the planned order, static bytes and scratch included
 };
 
 // ---- the job -------------------------------------------------------------------------------------------------
@@ -230,6 +236,7 @@ struct Job {
   uint8_t shuffle;
   int64_t sequence;                    // tokens a sample
   const char* plan_hash;               // identifies the strategy: resuming under it is bitwise
+  std::span<const uint32_t> rank_device = {};  // device of the topology a rank drives; empty: its own number
 };
 
 }  // namespace piper::runtime
