@@ -71,7 +71,9 @@ struct NodeTemplate {
   GroupId peer_group = 0;
   TemplateId match = kNone;    // the other end
 
-  // kAccumulate: one entry; reductions: the bucket, in order; kUpdate: `parameter`.
+  // kAccumulate: one entry; reductions: the bucket, in order (several regions of one parameter: a tied sum, alone in
+  // its bucket); kUpdate: `parameter`. A reduction without entries reduces in place what its data predecessor wrote:
+  // kNorm's vector or kLossFold's sum.
   std::vector<GradientRef> gradients;
   ParameterId parameter = kNone;
   double scale = 1;            // factor that the node applies; anything but 1 is a wrong gradient today
@@ -132,6 +134,8 @@ struct Dag {
   std::vector<std::pair<std::string, int64_t>> split_dims;  // {"mb", 8}, major first
   uint32_t device_count = 1;
   bool forward_only = false;
+  std::vector<uint32_t> device_replica;  // per device: linear data-parallel index (which samples); empty: all 0
+  std::vector<Picoseconds> atomic_costs;  // per OrderItem::atomic: `cost fused(..)`; -1 or absent: sum of the parts
 
   NodeId node_count() const { return first_node.empty() ? 0 : first_node.back(); }
   NodeId Node(TemplateId t, int32_t microbatch) const;  // PIPER_CHECKs that the template holds it
