@@ -32,7 +32,16 @@ struct BodyContext {
   uint64_t step;           // 0-based
   uint64_t first_sample;   // index within the global batch of the slice's sample 0
   uint32_t current_call;   // set by bodies before each call: names the operation when something is not finite
+  // Check mode only, else null: looks at all that the body has written so far.
+  void (*check)(BodyContext& context) = nullptr;
+  void* check_state = nullptr;
 };
+// How emitted bodies begin their call `call`, counted from 0 within the body. Where the body has rows in
+// RankProgram::calls (emitted programs may keep them for their `operation` alone), a report names that operation.
+inline void BeginCall(BodyContext& context, uint32_t call) {
+  context.current_call = call;
+  if (context.check != nullptr) [[unlikely]] context.check(context);
+}
 using BodyFunction = void (*)(BodyContext& context);
 
 struct CallOperand {

@@ -1,0 +1,98 @@
+// What moves data between ranks. One implementation a medium: shared_memory_transport.h serves `local` (ranks
+// are threads) and `shm` (processes of one host); mpi and nccl fit behind the same calls.
+//
+// Semantics that every transport keeps, the ones that the compiler's deadlock proof assumes: a send completes
+// only when its receive has taken the data (zero buffering); within an ordered pair of ranks the k-th send of
+// a run meets the k-th receive; a collective starts when all members have reached it, and folds in the order
+// of its terms. No call blocks, except Wait and Exchange: operations are started, then tested until they are
+// done.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "runtime/program.h"
+#include "runtime/status.h"
+
+namespace piper::runtime {
+
+// The two threads of a rank.
+enum class Engine : uint8_t { kCompute, kCommunication };
+
+enum class Progress : uint8_t { kPending, kDone, kFailed };
+
+// A send or receive of one task. The executor fills the upper part once and `sequence` for every run.
+struct Message {
+  uint32_t peer = 0;          // rank
+  uint32_t lane = 0;          // which of the sending rank's streams to that peer; kept by sends only
+  std::byte* data = nullptr;  // in the rank's arena
+  int64_t bytes = 0;
+  int32_t microbatch = -1;
+  uint32_t name = 0;      // Job::strings, for messages
+  uint64_t sequence = 0;  // run << 32 | position among the messages of the ordered pair in this run
+};
+
+constexpr uint32_t kMaxLanes = 8;  // sending streams per ordered pair of ranks, collective streams per rank
+constexpr uint32_t kMaxContributions = 16;  // of one member to one collective
+
+struct CollectiveOperation {
+  const Collective* collective = nullptr;
+  std::span<const Term> terms;        // empty: one a member, ascending
+  std::span<const uint32_t> members;  // ranks
+  uint32_t member = 0;                // own position
+  uint32_t lane = 0;                  // which of the rank's streams with collectives
+  std::span<std::byte* const> contributions;
+  std::byte* output = nullptr;  // null: none
+  uint64_t key = 0;             // of name and run: equal on all members
+  // state of the transport's
+  uint32_t phase = 0;
+  int64_t done = 0;
+  uint32_t scan = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual uint32_t rank() const = 0;
+  virtual uint32_t size() const = 0;
+
+  // Collective, once: the rank's arena, zeroed, 64-byte aligned.
+  virtual Result<std::byte*> AllocateArena(int64_t bytes) = 0;
+
+  // Data plane. A message is started once, then tested until it is done.
+  virtual void StartSend(Message& message) = 0;
+  virtual Progress TestSend(Message& message) = 0;
+  virtual Progress TestReceive(Message& message) = 0;
+  virtual void StartCollective(CollectiveOperation& operation) = 0;
+  virtual Progress TestCollective(CollectiveOperation& operation) = 0;
+
+  // Sleeping. `Ticket`, then look for work; when there is none `Wait(ticket)` returns as soon as anything
+  // happened since the ticket was drawn, or after at most a tenth of a second. False: the job was aborted.
+  virtual uint32_t Ticket(Engine engine) = 0;
+  virtual bool Wait(Engine engine, uint32_t ticket) = 0;
+  virtual void Ring(Engine engine) = 0;       // own rank's other thread
+  virtual void SetComputeCommunicates() = 0;  // the compute engine, too, tests messages: wake it for them
+
+  // Control plane, from the compute thread only. All-gather of `bytes` (at most kExchangeBytes) a rank into
+  // `all` (size() entries in rank order); also a barrier.
+  static constexpr size_t kExchangeBytes = 1024;
+  virtual Status Exchange(const void* mine, void* all, size_t bytes) = 0;
+
+  // Ends the job on all ranks; the first call wins. `Failure` is what then everyone reports.
+  virtual void Abort(const Status& status) = 0;
+  virtual bool aborted() const = 0;
+  virtual Status Failure() = 0;
+
+  // Where the rank stands, for the report of whoever survives it.
+  virtual void SetStep(uint64_t step) = 0;
+  // A step whose loss or gradient was not finite: seen by all ranks without waiting, so that updates stop
+  // early.
+  virtual void FlagNonFinite(uint64_t step) = 0;
+  virtual bool NonFinite(uint64_t step) const = 0;
+  // A request to stop (a signal number) from outside the rank, 0: none.
+  virtual int StopRequest() const = 0;
+};
+
+}  // namespace piper::runtime
