@@ -1,12 +1,14 @@
-// The model graph: SSA tensor operations over named dimensions, with static shapes, tags and parameters, as one
-// forward pass over a slice of the batch. It is what elaboration leaves of a `model`, and the only thing that the
-// single-device reference is built from. Layouts (sharding) are settled here, before differentiation.
+// The model graph: SSA tensor operations over named dimensions, with static shapes, tags and parameters, as
+// one forward pass over a slice of the batch. It is what elaboration leaves of a `model`, and the only thing
+// that the single-device reference is built from. Layouts (sharding) are settled here, before
+// differentiation.
 //
-// A Graph is a value: rewrites copy or return a new one. Ids are dense indices in program order, so that iteration
-// is deterministic.
+// A Graph is a value: rewrites copy or return a new one. Ids are dense indices in program order, so that
+// iteration is deterministic.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -15,6 +17,8 @@
 #include "ir/support/source.h"
 
 namespace piper::ir {
+
+class DiagnosticEngine;
 
 // kF64 serves references; kBF16 is foreseen (types only); kI32 holds tokens, targets and positions.
 enum class DType : uint8_t { kF32, kF64, kBF16, kI32 };
@@ -52,7 +56,8 @@ struct TagInstance {
   friend bool operator==(const TagInstance&, const TagInstance&) = default;
   friend auto operator<=>(const TagInstance&, const TagInstance&) = default;
 };
-using TagPath = std::vector<TagInstance>;  // outermost first
+using TagPath = std::vector<TagInstance>;      // outermost first
+std::string TagPathText(const TagPath& path);  // "layer[3].attn[0]"
 
 // How a parameter is filled at step 0; keyed by (seed, parameter name, element), so never by rank.
 struct Initializer {
@@ -78,7 +83,8 @@ struct Input {
 };
 
 // Named attributes of an operation, in the order of its rule's signature.
-using AttributeValue = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>, std::vector<std::string>>;
+using AttributeValue =
+    std::variant<int64_t, double, bool, std::string, std::vector<int64_t>, std::vector<std::string>>;
 struct Attribute {
   std::string name;
   AttributeValue value;
@@ -95,9 +101,9 @@ struct Operation {
   SourceRange range;
 
   const AttributeValue* Find(std::string_view name) const;
-  int64_t Int(std::string_view name) const;            // PIPER_CHECKs presence and type
-  double Number(std::string_view name) const;          // int or double
-  bool Flag(std::string_view name) const;              // absent: false
+  int64_t Int(std::string_view name) const;    // PIPER_CHECKs presence and type
+  double Number(std::string_view name) const;  // int or double
+  bool Flag(std::string_view name) const;      // absent: false
   const std::string& Text(std::string_view name) const;
 };
 
@@ -143,10 +149,20 @@ class Graph {
   };
   std::vector<std::vector<Use>> BuildUses() const;
 
-  // The same graph with every dimension of that name resized (the batch slice). Attributes never hold the size.
+  // The same graph with every dimension of that name resized (the batch slice), by resizing the inputs and
+  // inferring every operation again. Ids, attributes and paths stay. Reports at the operation (or parameter)
+  // that cannot follow: a parameter with that dimension, an attribute that fixes the size, a reshape that no
+  // longer divides.
+  std::optional<Graph> TryWithDim(std::string_view name, int64_t size, DiagnosticEngine& diag) const;
+  // Likewise where it is known to succeed.
   Graph WithDim(std::string_view name, int64_t size) const;
   // The size of a named dimension anywhere in the graph, or 0 if none has it.
   int64_t DimSize(std::string_view name) const;
+
+  // The leading dimension of the first input that has one is the sample dimension: how many samples the
+  // graph's slice holds (1 without any), and its name ("" without any).
+  int64_t Samples() const;
+  std::string SampleDim() const;
 
   // One line an operation; deterministic. For `--emit=model`.
   std::string ToText() const;

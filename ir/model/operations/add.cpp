@@ -1,0 +1,24 @@
+// add(a, b): a + b. One operand's dimensions may be among the other's: it is repeated along the rest.
+#include "ir/model/operations/binary.h"
+
+namespace piper::ir {
+namespace {
+
+class AddRule final : public BinaryRule {
+ public:
+  AddRule() : BinaryRule("add") {}
+  void Differentiate(GradientBuilder& builder, const Operation& op) const override {
+    ValueId dy = *builder.Cotangent(op);
+    if (builder.Needs(op, 0)) ContributeSummed(builder, op, 0, dy);
+    if (builder.Needs(op, 1)) ContributeSummed(builder, op, 1, dy);
+  }
+};
+
+}  // namespace
+
+void AddAddRules(RuleList& rules) {
+  static const AddRule rule;
+  rules.push_back(&rule);
+}
+
+}  // namespace piper::ir
