@@ -6,6 +6,23 @@
 //
 // Directives are checked rewrites of this structure (ir/directives/); communication is materialised once at the
 // end; the text form (dag_text.h) prints and parses back; proofs (ir/check/) and lowering (ir/lower/) read it.
+//
+// What every built Dag holds to:
+//   * Compute is placed on *hosts*: groups that are equal or disjoint, each with `replicas` devices in replica order.
+//     A host's devices have one program: hosts are the roles. Only collectives are placed on other groups.
+//   * kAccumulate: one template a (parameter, using region, copy), right after each BW on the compute stream.
+//   * [dp.reduce]: an all_reduce a bucket of (parameter, region). On one host, or, for a region with stage copies, on
+//     the product group: its devices in fold order, replica major, copy minor; each (parameter, region) is then
+//     listed once a copy, and a device contributes the entry of the copy that it hosts. The fold is flat.
+//   * [tie.reduce]: sums a parameter over its using regions, one entry a region in model order. A step-level
+//     kAccumulate where one host holds them all; else an all_reduce with `per_replica` over all hosts of the
+//     parameter, where the entry's copy says which host contributes the term. It runs in place on the first entry of
+//     the parameter that a device hosts: there the final gradient stands.
+//   * [loss.fold] a (loss, copy), then [loss.reduce] over all hosts: terms are loss major, then replica, then copy.
+//   * With clipping: [clip.local] (kNorm) on every host, [clip.norm] over all hosts, [clip.apply] on every host.
+//   * kUpdate: one template a (parameter, host).
+//   * Messages: one send/recv pair a (value, producing copy, destination host), a pair a partial cotangent. A boundary
+//     inside a host is a plain edge. Ranks pair by replica index.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +53,7 @@ std::string_view NodeKindName(NodeKind kind);
 struct Group {
   std::string text;  // "pp[2]"
   std::vector<uint32_t> devices;
+  friend bool operator==(const Group&, const Group&) = default;
 };
 
 // A using region's gradient of a parameter, on one stage copy: what is accumulated over microbatches.
@@ -77,9 +95,13 @@ struct NodeTemplate {
   std::vector<GradientRef> gradients;
   ParameterId parameter = kNone;
   double scale = 1;            // factor that the node applies; anything but 1 is a wrong gradient today
+  // Collectives: one communicator a replica index (the devices of `group` with that index, in group order), instead of
+  // one of all devices of `group`.
+  bool per_replica = false;
 
   bool step_level() const { return mb_begin < 0; }
   int64_t node_count() const { return mb_end - mb_begin; }
+  friend bool operator==(const NodeTemplate&, const NodeTemplate&) = default;
 };
 
 // Between templates. Both with microbatches: instance by instance where both ranges hold it. From microbatches to a
@@ -96,13 +118,16 @@ struct TemporalEdge {
   NodeId from = 0, to = 0;
   int32_t distance = 0;
   OriginId origin = 0;
+  friend bool operator==(const TemporalEdge&, const TemporalEdge&) = default;
 };
 
 // A total order on one (group, stream).
 struct OrderItem {
   NodeId node = 0;
   OriginId origin = 0;         // the step that listed it; 0: attached to its neighbour
-  uint32_t atomic = kNone;     // equal values: one fused node
+  uint32_t atomic = kNone;     // equal values: one fused node; consecutive items, ids dense from 0. Besides `fused`
+                               // steps, a whole B (BI and BW in one step) is one, so that its results leave together
+  friend bool operator==(const OrderItem&, const OrderItem&) = default;
 };
 struct StreamOrder {
   GroupId group = 0;
@@ -110,6 +135,7 @@ struct StreamOrder {
   NameId peer = 0;             // send/recv streams: InternName of the peer group's text, else 0
   std::vector<OrderItem> items;
   OriginId origin = 0;         // the `order` directive, 0 for the default order
+  friend bool operator==(const StreamOrder&, const StreamOrder&) = default;
 };
 
 // How gradients are folded; what the reference must evaluate.
@@ -119,6 +145,15 @@ struct GradientExpression {
   bool reduce_per_microbatch = false;
   // For stage copies: per region, the copies' microbatch ranges in fold order. Empty: one copy with all.
   std::vector<std::vector<std::pair<int32_t, int32_t>>> copy_ranges;
+  // Where an order's BWs are not ascending: the microbatches of that (region, copy) in fold order.
+  struct Permutation {
+    RegionId region = kNone;
+    uint32_t copy = 0;
+    std::vector<int32_t> microbatches;
+    friend bool operator==(const Permutation&, const Permutation&) = default;
+  };
+  std::vector<Permutation> permuted;  // sorted by (region, copy)
+  friend bool operator==(const GradientExpression&, const GradientExpression&) = default;
 };
 
 struct Dag {
@@ -134,6 +169,7 @@ struct Dag {
   std::vector<std::pair<std::string, int64_t>> split_dims;  // {"mb", 8}, major first
   uint32_t device_count = 1;
   bool forward_only = false;
+  bool fast_numerics = false;            // `numerics fast`: collectives may fold in the library's order
   std::vector<uint32_t> device_replica;  // per device: linear data-parallel index (which samples); empty: all 0
   std::vector<Picoseconds> atomic_costs;  // per OrderItem::atomic: `cost fused(..)`; -1 or absent: sum of the parts
 
