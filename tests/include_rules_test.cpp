@@ -1,5 +1,6 @@
-// The include rules of docs/architecture.md: which directory may include which. Generated programs must build on a
-// node that has no compiler libraries, so runtime/ and kernels/ never see the compiler, fmt, LLVM, Boost or ANTLR.
+// The include rules of docs/architecture.md: which directory may include which. Generated programs must build
+// on a node that has no compiler libraries, so runtime/ and kernels/ never see the compiler, fmt, LLVM, Boost
+// or ANTLR.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -21,12 +22,15 @@ const std::map<std::string, std::vector<std::string>>& AllowedQuoted() {
       {"ir/model", {"ir/support/", "ir/model/", "kernels/"}},
       {"ir/program", {"ir/support/", "ir/model/", "ir/program/"}},
       {"ir/dag", {"ir/support/", "ir/model/", "ir/program/", "ir/dag/"}},
-      {"ir/directives", {"ir/support/", "ir/model/", "ir/program/", "ir/dag/", "ir/check/", "ir/cost/", "ir/directives/"}},
+      {"ir/directives",
+       {"ir/support/", "ir/model/", "ir/program/", "ir/dag/", "ir/check/", "ir/cost/", "ir/directives/"}},
       {"ir/cost", {"ir/support/", "ir/model/", "ir/program/", "ir/dag/", "ir/cost/", "runtime/program.h"}},
       {"ir/lower",
-       {"ir/support/", "ir/model/", "ir/program/", "ir/dag/", "ir/cost/", "ir/lower/", "runtime/program.h", "kernels/"}},
+       {"ir/support/", "ir/model/", "ir/program/", "ir/dag/", "ir/cost/", "ir/lower/", "runtime/program.h",
+        "kernels/"}},
       {"ir/check",
-       {"ir/support/", "ir/model/", "ir/program/", "ir/dag/", "ir/cost/", "ir/lower/", "ir/check/", "runtime/program.h"}},
+       {"ir/support/", "ir/model/", "ir/program/", "ir/dag/", "ir/cost/", "ir/lower/", "ir/check/",
+        "runtime/program.h"}},
       {"ir", {"ir/"}},
       {"frontend", {"ir/support/", "ir/model/", "ir/program/", "frontend/", "stdlib/", "grammar/"}},
       {"codegen", {"runtime/program.h", "ir/support/", "ir/model/", "codegen/", "kernels/"}},
@@ -83,10 +87,12 @@ TEST(IncludeRules, EveryFileKeepsThem) {
           if (allowed != nullptr) {
             for (const std::string& prefix : *allowed) ok = ok || StartsWith(name, prefix);
           }
-          EXPECT_TRUE(ok) << path << ":" << number << ": " << directory << "/ may not include \"" << name << "\"";
+          EXPECT_TRUE(ok) << path << ":" << number << ": " << directory << "/ may not include \"" << name
+                          << "\"";
         } else if (forbidden != nullptr) {
           for (const std::string& prefix : *forbidden) {
-            EXPECT_FALSE(StartsWith(name, prefix)) << path << ":" << number << ": " << directory << "/ may not include <" << name << ">";
+            EXPECT_FALSE(StartsWith(name, prefix))
+                << path << ":" << number << ": " << directory << "/ may not include <" << name << ">";
           }
           if (name.find("antlr4") != std::string::npos) {
             EXPECT_EQ(path, "frontend/parser.cpp") << "ANTLR stays private to the parser";
