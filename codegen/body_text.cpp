@@ -162,7 +162,7 @@ class Writer {
                                       DoubleLiteral(program_.call_scalars[call.first_scalar + k])));
     }
     if (kernel->random) arguments.push_back(fmt::format("Key(context, {})", HashLiteral(call.random_key)));
-    calls_ += fmt::format("  context.current_call = {};\n", i);
+    calls_ += fmt::format("  BeginCall(context, {});\n", i);
     calls_ += WrapCall(fmt::format("kernels::{}", kernel->name), arguments, ");", 2);
   }
 

@@ -18,6 +18,7 @@ constexpr uint32_t kSampleUser = UINT32_MAX;
 constexpr const char* kBanner = "// Printed by piperc; edit the .piper file instead.\n";
 
 constexpr const char* kFunctionNames =
+    "using runtime::BeginCall;\n"
     "using runtime::BodyContext;\n"
     "using runtime::Input;\n"
     "using runtime::Key;\n"
@@ -213,7 +214,9 @@ std::string RoleArray(std::span<const runtime::RankProgram> programs, uint32_t r
 
 void Emitter::RoleFile(uint32_t role) {
   const runtime::Job& job = *input.job;
-  const std::string name = fmt::format("role{}", role);
+  const std::string name = job.train[role].name;
+  // The executable's name is a path: lowering chose it, the user did not.
+  PIPER_CHECK(name == Word(name) && name != "train" && name != "sample", name);
   std::string ranks;
   for (const runtime::RankRow& row : job.train[role].ranks) {
     if (ranks.size() > 60) {
@@ -244,7 +247,7 @@ void Emitter::RoleFile(uint32_t role) {
       "}}  // namespace\n\n"
       "int Run(int argc, char** argv);\n"
       "int Run(int argc, char** argv) {{\n"
-      "  return RunRole(MakeTrainJob(kTrainRoles, {}), {}, argc, argv);\n"
+      "  return RunMain(MakeTrainJob(kTrainRoles, {}), {}, argc, argv);\n"
       "}}\n\n"
       "}}  // namespace piper::generated\n",
       job.eval.empty() ? "{}" : "kEvalRoles", role);
@@ -282,7 +285,7 @@ void Emitter::TrainFile() {
   text +=
       "\n}  // namespace\n\n"
       "int Run(int argc, char** argv);\n"
-      "int Run(int argc, char** argv) { return RunLauncher(MakeTrainJob(kTrainRoles, {}), argc, argv); }\n\n"
+      "int Run(int argc, char** argv) { return RunTrain(MakeTrainJob(kTrainRoles, {}), argc, argv); }\n\n"
       "}  // namespace piper::generated\n";
   AddFile("src/train.cpp", text);
   AddExecutable("train");

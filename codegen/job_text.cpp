@@ -21,11 +21,16 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
   Table strings("const char* const", name("Strings"), "names of tasks, and the lines they come from");
   for (size_t i = 0; i < job.strings.size(); ++i) strings.Numbers({CString(job.strings[i])}, fmt::format("{}", i));
   Table roles("uint32_t", name("RankRoles"), "the role of each rank");
-  for (size_t begin = 0; begin < job.rank_role.size(); begin += 16) {
-    std::vector<std::string> line;
-    for (size_t i = begin; i < std::min(begin + 16, job.rank_role.size()); ++i) line.push_back(number(job.rank_role[i]));
-    roles.Numbers(line, fmt::format("{}", begin));
-  }
+  Table devices("uint32_t", name("RankDevices"), "the device of each rank");
+  auto list = [&](Table& table, std::span<const uint32_t> values) {
+    for (size_t begin = 0; begin < values.size(); begin += 16) {
+      std::vector<std::string> line;
+      for (size_t i = begin; i < std::min(begin + 16, values.size()); ++i) line.push_back(number(values[i]));
+      table.Numbers(line, fmt::format("{}", begin));
+    }
+  };
+  list(roles, job.rank_role);
+  list(devices, job.rank_device);
   Table members("uint32_t", name("GroupMembers"), "ranks, a line a group");
   Table groups("std::span<const uint32_t>", name("Groups"), "");
   for (size_t i = 0; i < job.groups.size(); ++i) {
@@ -50,7 +55,7 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
   }
 
   std::string text = "namespace {\n\n";
-  for (const Table* table : {&strings, &roles, &members, &groups, &inputs, &optimizers}) {
+  for (const Table* table : {&strings, &roles, &devices, &members, &groups, &inputs, &optimizers}) {
     if (table->size() > 0) text += table->Print() + '\n';
   }
   text += "}  // namespace\n\n";
@@ -88,6 +93,7 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
   row(number(job.shuffle), "shuffle");
   row(number(job.sequence), "tokens a sample");
   row(CString(job.plan_hash), "plan");
+  row(devices.View(), "device of each rank");
   return text + "  };\n}\n// clang-format on\n";
 }
 

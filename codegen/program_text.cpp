@@ -133,10 +133,10 @@ std::string Printer::Memory() {
 }
 
 std::string Printer::Streams() {
-  Table streams("Stream", Name("Streams"), "name, first task, tasks, computes");
+  Table streams("Stream", Name("Streams"), "name, first task, tasks, computes, scratch");
   for (size_t i = 0; i < program_.streams.size(); ++i) {
     const runtime::Stream& s = program_.streams[i];
-    streams.Row({StringLiteral(s.name), Number(s.first_task), Number(s.task_count), Number(s.computes)},
+    streams.Row({StringLiteral(s.name), Number(s.first_task), Number(s.task_count), Number(s.computes), Index(s.scratch)},
                 fmt::format("{}", i));
   }
   return Finish(streams, &streams_);
@@ -146,7 +146,7 @@ std::string Printer::Tasks(std::span<const char* const> strings) {
   auto string = [&](uint32_t index) { return index < strings.size() ? std::string_view(strings[index]) : ""; };
   Table tasks("Task", Name("Tasks"),
               "kind, flag, stream, microbatch, argument, operands (first, count), waits (first, count), bytes, "
-              "cost in ps, name, origin, atomic");
+              "cost in ps, name, origin, atomic, key");
   for (size_t i = 0; i < program_.tasks.size(); ++i) {
     const runtime::Task& t = program_.tasks[i];
     std::string comment = fmt::format("{}: {}", i, CommentText(string(t.name)));
@@ -154,7 +154,7 @@ std::string Printer::Tasks(std::span<const char* const> strings) {
     if (t.origin != 0) comment += fmt::format(" @ {}", CommentText(string(t.origin)));
     tasks.Row({TaskKindText(t.kind), Number(t.flag), Number(t.stream), Number(t.microbatch), Index(t.argument),
                Number(t.first_operand), Number(t.operand_count), Number(t.first_wait), Number(t.wait_count),
-               Number(t.bytes), Number(t.cost), Number(t.name), Number(t.origin), Index(t.atomic)},
+               Number(t.bytes), Number(t.cost), Number(t.name), Number(t.origin), Index(t.atomic), Index(t.key)},
               comment);
   }
   // The lists that the tasks refer to, a line a task where they are laid out in task order.
@@ -214,6 +214,7 @@ std::string Printer::Whole(bool outline) {
   row(outline ? "kNone" : Index(program_.loss), "buffer of the loss");
   row(Number(program_.arena_bytes), "arena bytes");
   row(Number(program_.static_bytes), "static bytes");
+  row(Number(program_.live_bytes), "largest live set");
   return text + "};\n// clang-format on\n";
 }
 
