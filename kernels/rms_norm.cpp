@@ -1,0 +1,62 @@
+#include "kernels/rms_norm.h"
+
+#include "kernels/reduce.h"
+#include "kernels/simd.h"
+
+namespace piper::kernels::PIPER_ISA {
+
+template <typename T>
+void rms_norm_forward(const T* x, const T* weight, T* y, T* rstd, int64_t rows, int64_t cols, double eps) {
+  T count = static_cast<T>(cols);
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* in = x + r * cols;
+    T squares = SumLanes<T>(
+        cols, [](auto u) { return u * u; }, in);
+    rstd[r] = T(1) / SquareRoot(squares / count + static_cast<T>(eps));
+    auto factor = Vec<T>::Broadcast(rstd[r]);
+    MapLanes(
+        cols, y + r * cols, [&](auto u, auto w) { return u * factor * w; }, in, weight);
+  }
+}
+
+// With n = x rstd and g = dy weight: dx = rstd (g - n mean(g n)).
+template <typename T>
+void rms_norm_backward_input(const T* x, const T* weight, const T* rstd, const T* dy, T* dx, int64_t rows,
+                             int64_t cols) {
+  T count = static_cast<T>(cols);
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* in = x + r * cols;
+    const T* gradient = dy + r * cols;
+    auto factor = Vec<T>::Broadcast(rstd[r]);
+    T dot = SumLanes<T>(
+        cols, [&](auto u, auto d, auto w) { return d * w * (u * factor); }, in, gradient, weight);
+    auto average = Vec<T>::Broadcast(dot / count);
+    MapLanes(
+        cols, dx + r * cols, [&](auto u, auto d, auto w) { return factor * (d * w - u * factor * average); },
+        in, gradient, weight);
+  }
+}
+
+template <typename T>
+void rms_norm_backward_weight(const T* x, const T* rstd, const T* dy, T* dweight, int64_t rows,
+                              int64_t cols) {
+  for (int64_t i = 0; i < cols; ++i) dweight[i] = T(0);
+  for (int64_t r0 = 0; r0 < rows; r0 += kReduceBlock) {
+    int64_t r1 = MinInt(r0 + kReduceBlock, rows);
+    for (int64_t c = 0; c < cols; c += kLanes) {
+      int64_t width = MinInt(kLanes, cols - c);
+      auto sum = Vec<T>::Zero();
+      for (int64_t r = r0; r < r1; ++r) {
+        auto n = Vec<T>::LoadPartial(x + r * cols + c, width) * Vec<T>::Broadcast(rstd[r]);
+        sum = Fma(Vec<T>::LoadPartial(dy + r * cols + c, width), n, sum);
+      }
+      (Vec<T>::LoadPartial(dweight + c, width) + sum).StorePartial(dweight + c, width);
+    }
+  }
+}
+
+PIPER_EXPORT_KERNEL(rms_norm_forward)
+PIPER_EXPORT_KERNEL(rms_norm_backward_input)
+PIPER_EXPORT_KERNEL(rms_norm_backward_weight)
+
+}  // namespace piper::kernels::PIPER_ISA
