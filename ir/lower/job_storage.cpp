@@ -25,9 +25,9 @@ uint32_t JobStorage::InternString(std::string_view text) {
 RoleStorage& JobStorage::AddTrainRole() { return train_.emplace_back(); }
 RoleStorage& JobStorage::AddEvalRole() { return eval_.emplace_back(); }
 
-std::vector<runtime::RankProgram> JobStorage::Programs(std::deque<RoleStorage>& roles,
-                                                       std::deque<std::vector<runtime::RankRow>>& rows,
-                                                       std::deque<std::vector<runtime::Parameter>>& parameters) {
+std::vector<runtime::RankProgram> JobStorage::Programs(
+    std::deque<RoleStorage>& roles, std::deque<std::vector<runtime::RankRow>>& rows,
+    std::deque<std::vector<runtime::Parameter>>& parameters) {
   rows.clear();
   parameters.clear();
   std::vector<runtime::RankProgram> programs;

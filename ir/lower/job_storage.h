@@ -1,6 +1,7 @@
-// What a runtime::Job points at. A JobStorage owns the strings and tables of a job as vectors; whoever builds one
-// (lowering, the RankProgram tests) fills the vectors, calls Seal() once, and from then on `job()` is a set of views
-// that stay valid until the storage is destroyed. Nothing is validated here: ir/lower/verify.h does that.
+// What a runtime::Job points at. A JobStorage owns the strings and tables of a job as vectors; whoever builds
+// one (lowering, the RankProgram tests) fills the vectors, calls Seal() once, and from then on `job()` is a
+// set of views that stay valid until the storage is destroyed. Nothing is validated here: ir/lower/verify.h
+// does that.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +24,11 @@ struct RoleStorage {
     std::vector<uint32_t> groups;  // a communicator slot
   };
   struct HeldParameter {
-    runtime::Parameter row;        // `dims` is set by Seal
+    runtime::Parameter row;  // `dims` is set by Seal
     std::vector<int64_t> dims;
   };
 
-  const char* name = "";           // interned in the JobStorage
+  const char* name = "";  // interned in the JobStorage
   std::vector<Rank> ranks;
   std::vector<runtime::Body> bodies;
   std::vector<runtime::Call> calls;
@@ -99,8 +100,8 @@ class JobStorage {
   runtime::Job job_{};
 };
 
-// XXH3 (64 bits, 16 hex digits) of what decides the numbers and the layout of a plan: programs, groups, optimizers,
-// batch split. Predicted times, names of source lines, step counts and data paths are left out.
+// XXH3 (64 bits, 16 hex digits) of what decides the numbers and the layout of a plan: programs, groups,
+// optimizers, batch split. Predicted times, names of source lines, step counts and data paths are left out.
 std::string PlanHash(const runtime::Job& job);
 
 }  // namespace piper::ir

@@ -65,7 +65,8 @@ void HashBodies(Hasher& hash, const runtime::RankProgram& program) {
         hash.Pair(operand.local, operand.value);
       }
       hash.Integers(program.call_ints.subspan(call.first_int, call.int_count));
-      for (uint32_t i = 0; i < call.scalar_count; ++i) hash.Number(program.call_scalars[call.first_scalar + i]);
+      for (uint32_t i = 0; i < call.scalar_count; ++i)
+        hash.Number(program.call_scalars[call.first_scalar + i]);
     }
   }
 }
@@ -119,7 +120,8 @@ void HashProgram(Hasher& hash, const runtime::RankProgram& program) {
     hash.Pair((static_cast<uint32_t>(task.kind) << 8) | task.flag, static_cast<uint32_t>(task.microbatch));
     hash.Pair(task.argument, task.atomic);
     hash.Pair(task.operand_count, task.wait_count);
-    for (uint32_t i = 0; i < task.operand_count; ++i) hash.Word(program.task_operands[task.first_operand + i]);
+    for (uint32_t i = 0; i < task.operand_count; ++i)
+      hash.Word(program.task_operands[task.first_operand + i]);
     for (uint32_t i = 0; i < task.wait_count; ++i) hash.Word(program.waits[task.first_wait + i]);
   }
 }
@@ -138,7 +140,8 @@ std::string PlanHash(const runtime::Job& job) {
   }
   for (const runtime::Optimizer& optimizer : job.optimizers) {
     hash.Pair(optimizer.kind, optimizer.nesterov);
-    for (double value : {optimizer.momentum, optimizer.beta1, optimizer.beta2, optimizer.eps}) hash.Number(value);
+    for (double value : {optimizer.momentum, optimizer.beta1, optimizer.beta2, optimizer.eps})
+      hash.Number(value);
   }
   for (int64_t value : {job.global_batch, job.replicas, job.microbatches, job.samples_per_microbatch}) {
     hash.Word(static_cast<uint64_t>(value));

@@ -1,0 +1,141 @@
+// The state of a simulation: ranks (or roles, folded) as instances, their streams, and which task waits for
+// what. Only heads of streams wait, so a task that is awaited needs one word: the list of streams blocked on
+// it. Private to ir/cost; simulator.h is the interface.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/cost/simulator.h"
+#include "ir/support/result.h"
+
+namespace piper::ir::simulation {
+
+constexpr uint32_t kDone = UINT32_MAX;
+
+// Which tasks meet, role by role, before any instance exists.
+struct Pairing {
+  // Per task: of messages the task at the other end, as an index within the peer's role; of collectives an
+  // index into the job's joints (equal names, microbatches and occurrences meet). kNone: neither, or the
+  // other end is missing.
+  std::vector<std::vector<uint32_t>> partner;  // [role][task]
+  uint32_t joint_count = 0;
+};
+Pairing BuildPairing(std::span<const runtime::RankProgram> programs);
+
+struct Instance {
+  const runtime::RankProgram* program = nullptr;
+  const runtime::RankRow* row = nullptr;
+  uint32_t role = 0;
+  uint32_t first_task = 0;  // global number of task 0
+  uint32_t first_stream = 0;
+};
+
+struct StreamState {
+  uint32_t instance = 0;
+  uint32_t head = 0, end = 0;  // global tasks
+  uint32_t wait_cursor = 0;    // waits of the head (of its fused group) that were found met
+  uint32_t next_blocked =
+      kDone;             // next stream in the list of the task that this one waits for, or of a joint
+  bool arrived = false;  // the head is at its rendezvous
+};
+
+struct Joint {
+  uint32_t expected = 0, arrived = 0;
+  uint32_t first_stream = kDone;  // list of the arrived, through StreamState::next_blocked
+  std::vector<uint32_t> tasks;    // global, a member each
+  Picoseconds cost = 0;
+};
+
+class EventLoop {
+ public:
+  EventLoop(const runtime::Job& job, const Topology& topology, const SimulationOptions& options);
+  // Runs to completion or to the stuck state; false if stuck.
+  bool Run();
+  SimulationResult TakeResult();
+
+  // What a blocked head waits for, as heads of streams: for the deadlock report. Valid after Run() returned
+  // false.
+  std::vector<uint32_t> BlockedStreams() const;           // streams that have not finished, ascending
+  std::vector<uint32_t> WaitsFor(uint32_t stream) const;  // streams, ascending
+  BlockedHead Head(uint32_t stream) const;
+
+ private:
+  // What ends: the head (or its fused group) of a stream, or, with kArrival set, the global receive task.
+  static constexpr uint32_t kArrival = 1u << 31;
+  struct Event {
+    Picoseconds time;
+    uint32_t sequence;
+    uint32_t target;
+    bool operator<(const Event& other) const {  // std heaps are max-heaps
+      return time != other.time ? time > other.time : sequence > other.sequence;
+    }
+  };
+  // Activations of one instance: live (stage copy, microbatch) pairs.
+  struct Activations {
+    uint32_t columns = 0;
+    std::vector<uint32_t> row_of_key;  // key -> row, kNone
+    std::vector<uint32_t> remaining;   // [row][microbatch + 1]: backward tasks whose end still has to come
+    std::vector<uint8_t> live;
+    int64_t now = 0, peak = 0;
+    size_t Slot(const runtime::Task& task) const {
+      return size_t{row_of_key[task.key]} * columns + static_cast<size_t>(task.microbatch + 1);
+    }
+  };
+  void CountStart(uint32_t instance_index, const runtime::Task& row);
+  void CountEnd(uint32_t instance_index, const runtime::Task& row);
+
+  void BuildInstances(bool expand);
+  void BuildJoints(bool expand);
+  void BuildActivations();
+  uint32_t InstanceOf(uint32_t task) const;
+  const runtime::Task& TaskOf(const Instance& instance, uint32_t task) const {
+    return instance.program->tasks[task - instance.first_task];
+  }
+  uint32_t StreamOf(const Instance& instance, uint32_t task) const {
+    return instance.first_stream + TaskOf(instance, task).stream;
+  }
+  uint32_t GroupEnd(const StreamState& stream) const;
+  uint32_t Partner(const Instance& instance, uint32_t task) const;  // global task, kNone
+  uint32_t JointOf(uint32_t instance_index, uint32_t task) const;   // index into joints_, kNone
+
+  bool WaitsMet(uint32_t stream_index);
+  void TryStart(uint32_t stream_index);
+  void StartTransfer(uint32_t sender, uint32_t receiver);
+  void StartCollective(Joint& joint);
+  void Start(uint32_t stream_index, uint32_t task, const runtime::Task& row);
+  void End(uint32_t instance_index, uint32_t task, const runtime::Task& row);
+  void Advance(uint32_t stream_index, uint32_t count);
+  void Schedule(Picoseconds time, uint32_t target);
+  void Handle(uint32_t target);
+
+  const runtime::Job& job_;
+  const Topology& topology_;
+  std::span<const runtime::RankProgram> programs_;
+  Pairing pairing_;
+  std::vector<Instance> instances_;
+  std::vector<uint32_t> rank_instance_;  // expanded or folded: which instance a rank is
+  std::vector<StreamState> streams_;
+  std::vector<uint32_t> waiter_;  // per global task: first blocked stream + 1, 0 none, kDone finished
+  std::vector<Joint> joints_;
+  std::vector<std::vector<std::pair<uint32_t, uint32_t>>>
+      joint_of_;                                   // [instance]: (pairing joint, joints_), sorted
+  std::vector<std::vector<Picoseconds>> latency_;  // [instance][peer slot]
+  std::vector<Event> heap_;
+  std::vector<uint32_t> immediate_;  // targets that end at this instant, a queue
+  std::vector<uint32_t> ready_;      // streams, a queue
+  size_t ready_front_ = 0, immediate_front_ = 0;
+  Picoseconds now_ = 0;
+  uint32_t sequence_ = 0;
+  bool record_log_ = false;
+  std::vector<Activations> activations_;
+  std::vector<uint32_t> computing_;  // per instance: tasks running on computing streams
+  std::vector<Picoseconds> computing_since_;
+  SimulationResult result_;
+};
+
+// The smallest cycle in the stuck state.
+std::vector<BlockedHead> SmallestCycle(const EventLoop& loop);
+
+}  // namespace piper::ir::simulation
