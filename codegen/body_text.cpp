@@ -42,6 +42,10 @@ const char* FormalPrefix(ir::FormalKind kind) {
   return "in_";
 }
 
+const char* PassText(ir::Pass pass) {
+  return pass == ir::Pass::kF ? "F" : pass == ir::Pass::kBI ? "BI" : pass == ir::Pass::kBW ? "BW" : "R";
+}
+
 // "in_x" for a formal called "x"; "d_x" stays "d_x".
 std::string Prefixed(std::string_view prefix, std::string_view name) {
   const std::string word = Word(name);
@@ -75,7 +79,7 @@ class Writer {
       const char* get = !v.formal ? "Scratch" : v.written ? "Output" : "Input";
       lines.emplace_back(fmt::format("  {}{}* {} = {}<{}>(context, {});", v.formal && !v.written ? "const " : "",
                                      ElementName(v.element), v.name, get, ElementName(v.element), place),
-                         v.shape.empty() ? ElementName(v.element) : v.shape);
+                         v.shape);
     }
     text += AlignComments(lines);
     if (!variables_.empty()) text += '\n';
@@ -100,7 +104,7 @@ class Writer {
     std::string text = fmt::format("{} call{}", body_.call_count, body_.call_count == 1 ? "" : "s");
     if (body_.scratch_bytes > 0) text += fmt::format(", {} bytes of scratch", body_.scratch_bytes);
     if (detail_ == nullptr) return text;
-    return fmt::format("Region {}, pass {}: {}, {:.4g} MFLOP", detail_->region, ir::PassName(detail_->pass), text,
+    return fmt::format("Region {}, pass {}: {}, {:.4g} MFLOP", detail_->region, PassText(detail_->pass), text,
                        detail_->flops / 1e6);
   }
 

@@ -71,6 +71,8 @@ int Run(int argc, char** argv);
 
 namespace {{
 
+constexpr const char* kTargetCpu = {};
+
 const char* MissingFeature() {{
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -91,10 +93,9 @@ const char* MissingFeature() {{
 
 int main(int argc, char** argv) {{
   if (const char* missing = piper::generated::MissingFeature(); missing != nullptr) {{
-    std::fprintf(stderr,
-                 "error: this program was compiled for %s, and this processor has no %s; compile it again with "
-                 "piperc --target-cpu=x86-64-v2, or on this machine\n",
-                 {}, missing);
+    std::fprintf(stderr, "error: this program was compiled for %s, and this processor has no %s\n",
+                 piper::generated::kTargetCpu, missing);
+    std::fprintf(stderr, "hint: compile it again with piperc --target-cpu=x86-64-v2, or on this machine\n");
     return 1;
   }}
   return piper::generated::Run(argc, argv);
@@ -246,9 +247,7 @@ void Emitter::RoleFile(uint32_t role) {
   text += fmt::format(
       "}}  // namespace\n\n"
       "int Run(int argc, char** argv);\n"
-      "int Run(int argc, char** argv) {{\n"
-      "  return RunMain(MakeTrainJob(kTrainRoles, {}), {}, argc, argv);\n"
-      "}}\n\n"
+      "int Run(int argc, char** argv) {{ return RunMain(MakeTrainJob(kTrainRoles, {}), {}, argc, argv); }}\n\n"
       "}}  // namespace piper::generated\n",
       job.eval.empty() ? "{}" : "kEvalRoles", role);
   AddFile("src/" + name + ".cpp", text);

@@ -110,12 +110,17 @@ std::string AlignComments(const std::vector<std::pair<std::string, std::string>>
   for (size_t begin = 0; begin < lines.size();) {
     // A run whose comments share a column. A comment that does not fit stands above its line and ends the run.
     size_t width = 0, comment_width = 0, end = begin;
-    for (; end < lines.size(); ++end) {
+    for (; end < lines.size() && !lines[end].second.empty(); ++end) {
       const size_t next_width = std::max(width, lines[end].first.size());
       const size_t next_comment = std::max(comment_width, lines[end].second.size());
       if (next_width + 5 + next_comment > kColumns) break;
       width = next_width;
       comment_width = next_comment;
+    }
+    if (lines[begin].second.empty()) {  // nothing to align
+      text += lines[begin].first + '\n';
+      ++begin;
+      continue;
     }
     if (end == begin) {
       const std::string& line = lines[begin].first;
