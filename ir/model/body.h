@@ -19,16 +19,26 @@ using RegionId = uint32_t;
 enum class Pass : uint8_t { kF, kBI, kBW, kR, kU, kNone };
 std::string_view PassName(Pass pass);  // "F", "BI", ...
 
-// What a formal of a body stands for.
+// What a formal of a body stands for. A buffer is identified by what it holds, not by the body that names it:
+//   kValue, kOutput        (microbatch, value): the producing region's kOutput and every reader's kValue
+//   kSaved                 (region, microbatch, saved key)
+//   kCotangent, kInputCotangent  (microbatch, value, consuming region)
+//   kParameter, kGradient  (parameter), (region, microbatch, parameter)
+// No value is saved twice: what BI and BW need of a value from outside they read again as kValue, what they
+// need of a value that the region outputs they read as kOutput with written = false, and what BW needs of a
+// cotangent that BI sent away it reads as kInputCotangent with written = false. Such a buffer lives until its
+// last reader, whichever pass that is. kSaved is for values that nobody outside the region ever sees.
 enum class FormalKind : uint8_t {
-  kValue,      // a forward value from outside the region (another region's output or a model input), read
+  kValue,      // a forward value from outside the region (another region's output or a batch field), read
   kParameter,  // a parameter, read
-  kSaved,      // a value that an earlier pass of this region saved: read; or that this pass saves: written
-  kOutput,     // F: a value of this region that other regions (or the loss fold) read, written
+  kSaved,      // what an earlier pass of this region left: read; or what this pass leaves for a later one:
+               // written
+  kOutput,     // F: a value of this region that other regions (or the loss fold) read, written; BI/BW: read
+               // again
   kCotangent,  // BI/BW: the partial cotangent of one of this region's outputs from one consuming region, read
-  kInputCotangent,  // BI: this region's partial cotangent of a value from outside, written
+  kInputCotangent,  // BI: this region's partial cotangent of a value from outside, written; BW: read again
   kGradient,  // BW: this region's gradient of a parameter for this microbatch, written (assigned, not added)
-  kScale,     // the step's loss scale: one element, read
+  kScale,     // the step's loss scale 1/N (FindLossScale says what N counts): one element, read
 };
 
 struct Formal {
@@ -36,19 +46,19 @@ struct Formal {
   bool written = false;
   TensorType type;
   std::string name;  // legible, unique within the body: "x", "d_x_from_mlp", "wqkv"
-  // kValue, kSaved, kOutput, kInputCotangent, kCotangent: the forward value concerned. kSaved values that are
-  // not forward values of the graph (lse, rstd, BI -> BW intermediates) have value == kNone and a `saved`
-  // key.
+  // kValue, kSaved, kOutput, kInputCotangent, kCotangent: the forward value concerned. kSaved values that
+  // only BI and BW share (cotangents within the region) are no forward values: value == kNone.
   ValueId value = kNone;
   ParameterId parameter = kNone;  // kParameter, kGradient
   RegionId consumer = kNone;      // kCotangent: which consuming region's partial it is
   uint32_t saved = kNone;         // kSaved: key that is equal across F, BI, BW of one region
-  // A written formal may be the same bytes as a read one (identity cotangents, reshapes): no call writes it;
-  // the buffer of `alias_of` is forwarded. kNone: it has its own buffer.
+  // A written formal (kOutput, kInputCotangent) may be the same bytes as a read one, or as a written one
+  // before it (identity cotangents, reshapes): then no call mentions it, and the buffer of formal `alias_of`
+  // is forwarded. kNone: it has its own buffer. kGradient and kSaved never alias.
   uint32_t alias_of = kNone;
 };
 
-// An operand of a kernel call: a formal or a byte offset into the body's scratch.
+// An operand of a kernel call: a formal or a local. Calls never mention a formal that aliases another.
 struct OperandRef {
   enum class Kind : uint8_t { kFormal, kLocal } kind;
   uint32_t index;
@@ -56,7 +66,7 @@ struct OperandRef {
 
 struct Local {
   TensorType type;
-  std::string name;
+  std::string name;    // unique among the body's formals and locals
   int64_t offset = 0;  // bytes into the scratch, 64-byte aligned
 };
 
@@ -65,7 +75,7 @@ struct KernelCall {
   std::vector<OperandRef> operands;
   std::vector<int64_t> ints;
   std::vector<double> scalars;
-  uint64_t random_key = 0;  // hash of the operation's path, for random kernels
+  uint64_t random_key = 0;  // hash of the operation's path, for random kernels; else 0
   OpId operation = kNone;   // the forward operation that it belongs to: trace names, non-finite reports
 };
 
@@ -81,8 +91,8 @@ struct Body {
   bool empty() const { return calls.empty() && formals.empty(); }
 };
 
-// A forward value that is read beyond its region, and the regions (in model order) that read it
-// differentiably.
+// A forward value that is read beyond its region: by other regions, or by the loss fold (then possibly by no
+// region).
 struct RegionOutput {
   ValueId value;
   std::vector<RegionId> consumers;                 // all reading regions, ascending
@@ -110,6 +120,10 @@ struct RegionGraph {
   std::vector<RegionId> value_region;
 };
 
+// Operations that reach no loss are dead: no region computes or lists them. (Without losses, every result
+// that nothing reads is wanted: a graph for inference.) A region's bodies have formals and no calls where it
+// moves no bytes.
+//
 // Splits, differentiates (Graph::parameters' `frozen` prunes BW, and BI below the lowest trainable) and
 // lowers. Every loss is seeded with cotangent 1. Cannot fail on a graph that GraphBuilder accepted.
 // Cotangents of a value with several consumers add in consumer order: inside a region in program order of
@@ -117,8 +131,12 @@ struct RegionGraph {
 // (or BW) computes.
 RegionGraph BuildRegions(const Graph& graph);
 
-// Two bodies that differ only in which regions, parameters and names they are about share one generated
-// function.
+// Two bodies that differ only in which regions, parameters, values and operations they are about (names, ids,
+// random keys) have one key and share one generated function; random keys are therefore that function's
+// arguments, one a call with a random kernel, in call order.
 std::string BodyKey(const Body& body);
+
+// A legible listing, for `--emit` and tests: formals, then one line a call.
+std::string BodyText(const Body& body);
 
 }  // namespace piper::ir

@@ -28,6 +28,7 @@ void GradientBuilder::Contribute(const Operation& op, size_t operand, ValueId co
   PIPER_CHECK(graph_->Type(value) == graph_->Type(cotangent),
               op.kind + ": " + graph_->Type(value).ToString() + " and " + graph_->Type(cotangent).ToString());
   contributions_[value].push_back({{current_, operand}, cotangent});
+  forward_of_.emplace(cotangent, value);
 }
 
 void GradientBuilder::ContributeFromOutside(ValueId value, ValueId cotangent) {
@@ -79,11 +80,26 @@ void GradientBuilder::DifferentiateOperation(OpId id) {
   FindOperation(op.kind)->Differentiate(*this, op);
 }
 
-ValueId GradientBuilder::AddSource(const TensorType& type) {
+ValueId GradientBuilder::AddSource(ValueId forward) {
   ValueId value = static_cast<ValueId>(graph_->values.size());
-  graph_->values.push_back({Value::Source::kInput, kNone, 0, type});
+  TensorType type = graph_->Type(forward);
+  graph_->values.push_back({Value::Source::kInput, kNone, 0, std::move(type)});
   requires_gradient_.resize(graph_->values.size(), false);
+  forward_of_.emplace(value, forward);
   return value;
+}
+
+ValueId GradientBuilder::AddSeed(ValueId loss) {
+  current_ = graph_->values[loss].index;
+  Operation owner = graph_->operations[current_];
+  ValueId seed = EmitFill(owner, graph_->Type(loss), 1.0);
+  forward_of_.emplace(seed, loss);
+  return seed;
+}
+
+ValueId GradientBuilder::forward_of(ValueId value) const {
+  auto found = forward_of_.find(value);
+  return found == forward_of_.end() ? kNone : found->second;
 }
 
 std::optional<ValueId> GradientBuilder::TakeSum(ValueId value) {
@@ -105,6 +121,7 @@ std::optional<ValueId> GradientBuilder::TakeSum(ValueId value) {
   ValueId sum = terms[0].cotangent;
   for (size_t i = 1; i < terms.size(); ++i) {
     sum = EmitOne(owner, "add", {sum, terms[i].cotangent}, graph_->Type(value));
+    forward_of_.emplace(sum, value);
   }
   current_ = saved;
   return sum;

@@ -45,11 +45,15 @@ class GradientBuilder {
   // A contribution from outside the region: another region's partial (a source value, see AddSource), a
   // loss's seed. They follow those of uses, in the order of calls.
   void ContributeFromOutside(ValueId value, ValueId cotangent);
-  // A value that no operation computes: a cotangent partial.
-  ValueId AddSource(const TensorType& type);
+  // A value that no operation computes: a partial cotangent of a forward value.
+  ValueId AddSource(ValueId forward);
+  // The constant 1 that a loss is seeded with.
+  ValueId AddSeed(ValueId loss);
   // Adds up what was contributed to a value, in order, and forgets the contributions; nothing if none was.
   std::optional<ValueId> TakeSum(ValueId value);
   bool requires_gradient(ValueId value) const { return requires_gradient_[value]; }
+  // The forward value that a backward one was first contributed to, or kNone: for names.
+  ValueId forward_of(ValueId value) const;
   // The forward operation on whose behalf an operation was emitted; itself for forward operations.
   OpId origin(OpId op) const { return op < forward_operations_ ? op : origins_[op - forward_operations_]; }
 
@@ -62,6 +66,7 @@ class GradientBuilder {
   std::vector<bool> requires_gradient_;
   std::map<ValueId, std::vector<Contribution>> contributions_;
   std::map<ValueId, ValueId> cotangents_;  // of results whose operation is being, or was, differentiated
+  std::map<ValueId, ValueId> forward_of_;
   size_t forward_operations_;
   std::vector<OpId> origins_;
   OpId current_ = kNone;  // the forward operation at work

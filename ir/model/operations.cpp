@@ -297,6 +297,21 @@ bool CheckLosses(const Graph& graph, DiagnosticEngine& diag) {
     normalised[op.results[0]] = result;
   }
   bool ok = true;
+  const Operation* by_targets = nullptr;
+  const Operation* by_samples = nullptr;
+  for (const Operation& op : graph.operations) {
+    if (op.kind == "cross_entropy" && by_targets == nullptr) by_targets = &op;
+    if ((op.kind == "mse" || op.kind == "mean_loss") && by_samples == nullptr) by_samples = &op;
+  }
+  if (by_targets != nullptr && by_samples != nullptr) {
+    diag.Error(
+            by_samples->range, DiagKind::kUnsupported,
+            fmt::format("{} averages over samples, cross_entropy over targets: a step has one count so far",
+                        by_samples->kind))
+        .Note(by_targets->range, "cross_entropy is here")
+        .Hint("use one or the other");
+    ok = false;
+  }
   for (const Loss& loss : graph.losses) {
     const TensorType& type = graph.Type(loss.value);
     if (!type.dims.empty()) {

@@ -64,6 +64,8 @@ class OperationRule {
   // The operand whose bytes the only result simply is (reshape, stop_gradient): such an operation is never
   // lowered.
   virtual std::optional<uint32_t> AliasOf(const Operation&) const { return std::nullopt; }
+  // Whether the result depends on the operands differentiably (not stop_gradient).
+  virtual bool Differentiable() const { return true; }
   // Whether calls read the step's loss scale (BodyBuilder::Scale).
   virtual bool ReadsScale() const { return false; }
   // Whether elements of the result depend on other positions along that dimension of an operand, other than

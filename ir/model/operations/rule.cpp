@@ -158,6 +158,12 @@ void EmitSumTo(BodyBuilder& body, OperandRef x, const TensorType& from, OperandR
     if (FindDim(to, dim.name) >= 0) kept.dims.push_back(dim);
   }
   bool reorder = kept.dims != to.dims;
+  if (runs.empty() && !reorder) {
+    // Nothing to drop but dimensions of size 1, or nothing at all.
+    int64_t n = to.elements();
+    body.Call("copy_2d", {x, y}, {1, n, 0, n, 0, n});
+    return;
+  }
   while (!runs.empty()) {
     auto [begin, end] = runs.back();
     runs.pop_back();
