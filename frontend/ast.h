@@ -7,11 +7,11 @@
 //
 // Shape rules that readers may rely on:
 //  * Operator chains are flat. `a + b - c` is one ChainExpr of three operands, however long; the depth of any tree
-//    is at most kMaxDepth, so recursive walks are safe.
+//    is at most kMaxTreeDepth, so recursive walks are safe.
 //  * After a syntax error the tree holds only the statements that parsed; no pointer documented as non-null is null.
 //  * Every node has a non-empty range, in bytes.
 //
-// Words. Reserved everywhere, except after `.` and as the key of `key = value`, a field name or a label:
+// Words. Reserved everywhere, except after `.`, as the key of `key = value` in brackets, and as a label:
 //   let var fn return for in if else true false and or not expect per
 // Everything else is an ordinary name that is special only where the grammar asks for it: the words that start a
 // declaration (import module model topology strategy train eval infer test) at top level, `param` and `forward` in a
@@ -21,8 +21,8 @@
 // capacity uneven distance requires divides learns from) after what they connect; `tag NAME {`, `lanes {`,
 // `steps "..."` and `table from "..."` by their shape. The pass names F B BI BW R U cannot be bound.
 //
-// Selector or list? `[..]` with a `key = value`, `*`, `x.*`, `not`, `or`, `and` or a pass among its items, or in a place where a
-// directive wants a selector, is a kSelector; any other `[..]` is a kList. Where the elaborator wants a `sel` (a
+// Selector or list? `[..]` is a kSelector if one of its items is `key = value`, `*`, `x.*` or has `not`, `or`, `and` at its
+// top, or where a directive wants a selector; any other `[..]` is a kList. Where the elaborator wants a `sel` (a
 // parameter of that type, say) it reads a kList's items exactly as a selector's: both are BracketExpr.
 // A pass name immediately before `[` makes a selector (`F[stage = s, mb = i]`), a pass name alone is the selector of
 // the whole pass; any other expression before `[` is an IndexExpr, whose items are read as selector items if the base
@@ -48,8 +48,10 @@ namespace piper::frontend {
 
 using ir::SourceRange;
 
-// The deepest syntax tree: brackets, blocks, prefix operators and `.a(b)[c]` chains together. Deeper input is refused.
+// The deepest nesting of brackets and braces, and the deepest tree (which also counts operator levels, prefix
+// operators and `.a(b)[c]` chains). Deeper input is refused.
 constexpr int kMaxDepth = 256;
+constexpr int kMaxTreeDepth = 1024;
 
 // ---------------------------------------------------------------------------------------------------- names
 
@@ -379,11 +381,11 @@ struct Param {
   Expr* default_value = nullptr;     // may be null
 };
 
-// `requires condition` or `requires condition else "what to do instead"`.
+// `requires condition` or `requires condition hint "what to do instead"` (any expression).
 struct Requirement {
   SourceRange range;
   Expr* condition = nullptr;
-  Expr* otherwise = nullptr;  // may be null
+  Expr* hint = nullptr;  // may be null
 };
 
 // A function, a lambda, or a module's forward.
