@@ -47,6 +47,20 @@ class Dumper {
     return out + "\"";
   }
 
+  // Exact, unlike the rounded forms for people.
+  static std::string_view BaseUnit(ir::UnitKind unit) {
+    switch (unit) {
+      case ir::UnitKind::kNone: return "";
+      case ir::UnitKind::kTime: return "ps";
+      case ir::UnitKind::kBytes: return "B";
+      case ir::UnitKind::kByteRate: return "B/s";
+      case ir::UnitKind::kFlops: return "FLOP";
+      case ir::UnitKind::kFlopRate: return "FLOP/s";
+      case ir::UnitKind::kPercent: return "(fraction)";
+    }
+    return "";
+  }
+
   // ---- expressions
 
   // Blocks inside expressions are shown as `{..}` in the line and dumped below it.
@@ -55,7 +69,7 @@ class Dumper {
     switch (expr->kind) {
       case ExprKind::kNumber: {
         const auto& number = As<NumberExpr>(*expr);
-        if (number.unit != ir::UnitKind::kNone) return ir::FormatQuantity({number.value, number.unit});
+        if (number.unit != ir::UnitKind::kNone) return fmt::format("{}{}", number.value, BaseUnit(number.unit));
         return number.is_int ? fmt::format("{}", number.int_value) : fmt::format("{}", number.value);
       }
       case ExprKind::kString: return Quote(As<StringExpr>(*expr).value);
@@ -213,11 +227,12 @@ class Dumper {
     return out + ShowRequirements(fn.requirements);
   }
 
+  // " word x", nothing if there is no x.
   std::string Clause(std::string_view word, const NameRef& name) const {
-    return name.name == kNoName ? "" : fmt::format(" {} {}", word, Name(name));
+    return name.name == kNoName ? "" : fmt::format("{}{} {}", word.empty() ? "" : " ", word, Name(name));
   }
   std::string Clause(std::string_view word, const Expr* expr) {
-    return expr == nullptr ? "" : fmt::format(" {} {}", word, Show(expr));
+    return expr == nullptr ? "" : fmt::format("{}{} {}", word.empty() ? "" : " ", word, Show(expr));
   }
 
   // ---- statements

@@ -98,11 +98,11 @@ inline bool IsWord(Tok kind) { return kind == Tok::kIdent || IsReserved(kind) ||
 struct Token {
   Tok kind = Tok::kEnd;
   bool inserted = false;        // a ';' that the scanner put at a line's end or before '}'
+  uint16_t depth = 0;           // brackets open around it; an opener and its closer have the depth outside them
+  uint32_t begin = 0, end = 0;  // bytes; the ':' of a LABEL lies outside
   bool starts = false;          // the first of a statement, member, field or declaration (for the formatter)
   bool tight = false;           // nothing stands between it and the token before: f(..), x[..] (for the formatter)
   bool prefix = false;          // a '-' without left operand (for the formatter)
-  uint16_t depth = 0;           // brackets open around it; an opener and its closer have the depth outside them
-  uint32_t begin = 0, end = 0;  // bytes; the ':' of a LABEL lies outside
 };
 
 // Preorder-free concrete tree: children refer to nodes or, with the top bit set, to tokens.
