@@ -1,0 +1,63 @@
+#include "tools/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tools/timeline.h"
+
+namespace piper::tools {
+namespace {
+
+double Share(ir::Picoseconds part, ir::Picoseconds whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+}  // namespace
+
+Totals SumUp(const runtime::Job& job, const ir::SimulationResult& result, bool expanded) {
+  Totals totals;
+  double busy = 0;
+  for (uint32_t rank = 0; rank < job.rank_count; ++rank) {
+    const uint32_t role = job.rank_role[rank];
+    const ir::RoleStatistics& s = result.roles[expanded ? rank : role];
+    totals.messages += s.messages;
+    totals.message_bytes += s.message_bytes;
+    totals.collectives += s.collectives;
+    totals.collective_bytes += s.collective_bytes;
+    totals.peak_memory = std::max(totals.peak_memory, job.train[role].arena_bytes);
+    busy += Share(s.busy, result.makespan);
+  }
+  totals.busy = job.rank_count > 0 ? busy / job.rank_count : 0;
+  return totals;
+}
+
+std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& result, bool expanded) {
+  const Totals totals = SumUp(job, result, expanded);
+  std::string text;
+  text += fmt::format("step time    {}\n", ir::FormatTime(result.makespan));
+  text += fmt::format("bubble       {:.2f} % (largest idle share of a rank), busy {:.2f} % on average\n",
+                      100 * result.bubble(), 100 * totals.busy);
+  text += fmt::format("messages     {} a step, {}\n", totals.messages, ir::FormatBytes(totals.message_bytes));
+  if (totals.collectives > 0) {
+    text += fmt::format("collectives  {} a step (members counted), {}\n", totals.collectives,
+                        ir::FormatBytes(totals.collective_bytes));
+  }
+  text += fmt::format("peak memory  {} (largest arena of a rank)\n\n", ir::FormatBytes(totals.peak_memory));
+  text += fmt::format("{:<12} {:>7} {:>12} {:>10} {:>10} {:>5} {:>5} {:>10}\n", "", "busy", "idle", "memory", "static",
+                      "acts", "sends", "sent");
+  const std::vector<TimelineRow> rows = TimelineRows(job, result, expanded);
+  constexpr size_t kMaxRows = 64;
+  for (size_t i = 0; i < std::min(rows.size(), kMaxRows); ++i) {
+    const size_t role = static_cast<size_t>(rows[i].program - job.train.data());
+    const ir::RoleStatistics& s = result.roles[expanded ? i : role];
+    text += fmt::format("{:<12} {:>5.1f} % {:>12} {:>10} {:>10} {:>5} {:>5} {:>10}\n", rows[i].label,
+                        100 * Share(s.busy, result.makespan), ir::FormatTime(s.idle),
+                        ir::FormatBytes(rows[i].program->arena_bytes), ir::FormatBytes(rows[i].program->static_bytes),
+                        s.peak_activations, s.messages, ir::FormatBytes(s.message_bytes));
+  }
+  if (rows.size() > kMaxRows) text += fmt::format("{} more rows\n", rows.size() - kMaxRows);
+  return text;
+}
+
+}  // namespace piper::tools
