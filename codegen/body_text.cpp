@@ -16,9 +16,12 @@ using kernels::OperandRole;
 
 const char* ElementName(OperandElement element) {
   switch (element) {
-    case OperandElement::kI32: return "int32_t";
-    case OperandElement::kF64: return "double";
-    case OperandElement::kT: return "float";
+    case OperandElement::kI32:
+      return "int32_t";
+    case OperandElement::kF64:
+      return "double";
+    case OperandElement::kT:
+      return "float";
   }
   return "float";
 }
@@ -30,14 +33,22 @@ bool EndsWithPass(std::string_view name) {
 
 const char* FormalPrefix(ir::FormalKind kind) {
   switch (kind) {
-    case ir::FormalKind::kValue: return "in_";
-    case ir::FormalKind::kParameter: return "param_";
-    case ir::FormalKind::kSaved: return "saved_";
-    case ir::FormalKind::kOutput: return "out_";
-    case ir::FormalKind::kCotangent: return "d_";
-    case ir::FormalKind::kInputCotangent: return "d_";
-    case ir::FormalKind::kGradient: return "grad_";
-    case ir::FormalKind::kScale: return "scale_";
+    case ir::FormalKind::kValue:
+      return "in_";
+    case ir::FormalKind::kParameter:
+      return "param_";
+    case ir::FormalKind::kSaved:
+      return "saved_";
+    case ir::FormalKind::kOutput:
+      return "out_";
+    case ir::FormalKind::kCotangent:
+      return "d_";
+    case ir::FormalKind::kInputCotangent:
+      return "d_";
+    case ir::FormalKind::kGradient:
+      return "grad_";
+    case ir::FormalKind::kScale:
+      return "scale_";
   }
   return "in_";
 }
@@ -70,16 +81,16 @@ class Writer {
   std::string Text(const std::string& function) {
     for (uint32_t i = 0; i < body_.call_count; ++i) AddCall(i);
     std::string text = fmt::format("// {}\n", Summary());
-    text += fmt::format("void {}({}) {{\n", function,
-                        body_.call_count == 0 ? "BodyContext&" : "BodyContext& context");
+    text += fmt::format("void {}({}) {{\n", function, BodyFunctionParameters(program_, body_));
     std::vector<std::pair<std::string, std::string>> lines;
     for (const Variable& v : variables_) {
       const std::string place =
           v.formal ? fmt::format("{}", v.place) : fmt::format("{}", int64_t{v.place} * runtime::kAlignment);
       const char* get = !v.formal ? "Scratch" : v.written ? "Output" : "Input";
-      lines.emplace_back(fmt::format("  {}{}* {} = {}<{}>(context, {});", v.formal && !v.written ? "const " : "",
-                                     ElementName(v.element), v.name, get, ElementName(v.element), place),
-                         v.shape);
+      lines.emplace_back(
+          fmt::format("  {}{}* {} = {}<{}>(context, {});", v.formal && !v.written ? "const " : "",
+                      ElementName(v.element), v.name, get, ElementName(v.element), place),
+          v.shape);
     }
     text += AlignComments(lines);
     if (!variables_.empty()) text += '\n';
@@ -158,14 +169,14 @@ class Writer {
       arguments.push_back(variables_[VariableOf(i, k, kernel->operands[k])].name);
     }
     for (uint32_t k = 0; k < call.int_count; ++k) {
-      arguments.push_back(fmt::format("/*{}=*/{}", kernel->int_names[k],
-                                      IntLiteral(program_.call_ints[call.first_int + k])));
+      arguments.push_back(
+          fmt::format("/*{}=*/{}", kernel->int_names[k], IntLiteral(program_.call_ints[call.first_int + k])));
     }
     for (uint32_t k = 0; k < call.scalar_count; ++k) {
       arguments.push_back(fmt::format("/*{}=*/{}", kernel->scalar_names[k],
                                       DoubleLiteral(program_.call_scalars[call.first_scalar + k])));
     }
-    if (kernel->random) arguments.push_back(fmt::format("Key(context, {})", HashLiteral(call.random_key)));
+    if (kernel->random) arguments.push_back(fmt::format("Key(context, key_{})", random_calls_++));
     calls_ += fmt::format("  BeginCall(context, {});\n", i);
     calls_ += WrapCall(fmt::format("kernels::{}", kernel->name), arguments, ");", 2);
   }
@@ -177,7 +188,23 @@ class Writer {
   std::map<uint64_t, size_t> index_;
   NameScope names_;
   std::string calls_;
+  int random_calls_ = 0;
 };
+
+bool IsRandom(const char* kernel) {
+  const KernelInfo* info = kernels::FindKernel(kernel);
+  return info != nullptr && info->random;
+}
+
+std::vector<uint64_t> RandomKeys(const runtime::RankProgram& program, const runtime::Body& body) {
+  std::vector<uint64_t> keys;
+  for (const runtime::Call& call : program.calls.subspan(body.first_call, body.call_count)) {
+    if (IsRandom(call.kernel)) keys.push_back(call.random_key);
+  }
+  return keys;
+}
+
+std::string Scalar(double value) { return fmt::format(" {:x}", std::bit_cast<uint64_t>(value)); }
 
 }  // namespace
 
@@ -191,22 +218,65 @@ std::string BodyFunctionText(const runtime::RankProgram& program, const runtime:
   return Writer(program, body, detail).Text(name);
 }
 
+std::string BodyFunctionParameters(const runtime::RankProgram& program, const runtime::Body& body) {
+  std::string text = body.call_count == 0 ? "BodyContext&" : "BodyContext& context";
+  for (size_t i = 0; i < RandomKeys(program, body).size(); ++i) text += fmt::format(", uint64_t key_{}", i);
+  return text;
+}
+
+std::string BodyFunctionExpression(const runtime::RankProgram& program, const runtime::Body& body,
+                                   const std::string& name) {
+  const std::vector<uint64_t> keys = RandomKeys(program, body);
+  if (keys.empty()) return name;
+  std::string text = fmt::format("[](BodyContext& context) {{ {}(context", name);
+  for (uint64_t key : keys) text += ", " + HashLiteral(key);
+  return text + "); }";
+}
+
 std::string BodyStructure(const runtime::RankProgram& program, const runtime::Body& body) {
   std::string key = fmt::format("{} {}\n", body.formal_count, body.scratch_bytes);
-  for (uint32_t i = 0; i < body.call_count; ++i) {
-    const runtime::Call& call = program.calls[body.first_call + i];
+  for (const runtime::Call& call : program.calls.subspan(body.first_call, body.call_count)) {
     key += call.kernel;
-    for (uint32_t k = 0; k < call.operand_count; ++k) {
-      const runtime::CallOperand& operand = program.call_operands[call.first_operand + k];
-      key += fmt::format(" {}{}", operand.local == 0 ? 'f' : 's', operand.value);
+    for (const runtime::CallOperand& o :
+         program.call_operands.subspan(call.first_operand, call.operand_count)) {
+      key += fmt::format(" {}{}", o.local == 0 ? 'f' : 's', o.value);
     }
-    for (uint32_t k = 0; k < call.int_count; ++k) key += fmt::format(" {}", program.call_ints[call.first_int + k]);
-    for (uint32_t k = 0; k < call.scalar_count; ++k) {
-      key += fmt::format(" {:x}", std::bit_cast<uint64_t>(program.call_scalars[call.first_scalar + k]));
-    }
-    key += fmt::format(" {:x}\n", call.random_key);
+    for (int64_t value : program.call_ints.subspan(call.first_int, call.int_count))
+      key += fmt::format(" {}", value);
+    for (double value : program.call_scalars.subspan(call.first_scalar, call.scalar_count))
+      key += Scalar(value);
+    key += '\n';
   }
   return key;
+}
+
+void DetailIndex::Add(const ir::Body& body) {
+  if (body.empty()) return;
+  std::string key = fmt::format("{} {}\n", body.formals.size(), body.scratch_bytes);
+  for (const ir::KernelCall& call : body.calls) {
+    key += call.kernel;
+    for (const ir::OperandRef& ref : call.operands) {
+      const bool formal = ref.kind == ir::OperandRef::Kind::kFormal;
+      key += fmt::format(" {}{}", formal ? 'f' : 's',
+                         formal ? ref.index : body.locals[ref.index].offset / runtime::kAlignment);
+    }
+    for (int64_t value : call.ints) key += fmt::format(" {}", value);
+    for (double value : call.scalars) key += Scalar(value);
+    key += '\n';
+  }
+  by_structure_.emplace(std::move(key), &body);
+}
+
+void DetailIndex::Add(const ir::RegionGraph& regions) {
+  for (const ir::Region& region : regions.regions) {
+    for (const ir::Body* body : {&region.forward, &region.backward_input, &region.backward_weight})
+      Add(*body);
+  }
+}
+
+const ir::Body* DetailIndex::Find(const runtime::RankProgram& program, const runtime::Body& body) const {
+  const auto it = by_structure_.find(BodyStructure(program, body));
+  return it == by_structure_.end() ? nullptr : it->second;
 }
 
 size_t BodySet::Add(const runtime::RankProgram& program, const runtime::Body& body, const ir::Body* detail,
@@ -215,6 +285,7 @@ size_t BodySet::Add(const runtime::RankProgram& program, const runtime::Body& bo
   if (fresh) {
     Function function;
     function.name = names_.Unique(BodyFunctionName(body.name));
+    function.parameters = BodyFunctionParameters(program, body);
     function.text = BodyFunctionText(program, body, detail, function.name);
     functions_.push_back(std::move(function));
   }

@@ -20,8 +20,8 @@ std::string Quoted(const std::string& text) {
 }  // namespace
 
 const std::vector<std::string>& EmittedCompileFlags() {
-  static const std::vector<std::string> flags = {"-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror",
-                                                 "-ffp-contract=off"};
+  static const std::vector<std::string> flags = {"-std=c++20", "-O2",     "-Wall",
+                                                 "-Wextra",    "-Werror", "-ffp-contract=off"};
   return flags;
 }
 
@@ -44,10 +44,11 @@ std::string BuildFileText(const EmitInput& input, const Emitted& emitted) {
   for (const std::string& library : input.libraries) text += ' ' + Quoted(library);
   text += " CACHE STRING \"static libraries of the runtime, in link order\")\n";
   text += fmt::format("set(PIPER_TARGET_CPU {} CACHE STRING \"-march\")\n\n", Quoted(input.target_cpu));
-  text += "add_library(flags INTERFACE)\n"
-          "target_compile_options(flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)\n"
-          "target_include_directories(flags INTERFACE ${PIPER_INCLUDE})\n"
-          "target_link_libraries(flags INTERFACE ${PIPER_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})\n\n";
+  text +=
+      "add_library(flags INTERFACE)\n"
+      "target_compile_options(flags INTERFACE -Wall -Wextra -Werror -ffp-contract=off)\n"
+      "target_include_directories(flags INTERFACE ${PIPER_INCLUDE})\n"
+      "target_link_libraries(flags INTERFACE ${PIPER_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})\n\n";
   // What several executables link is compiled once.
   std::vector<std::string> shared;
   for (const EmittedExecutable& e : emitted.executables) {
@@ -60,16 +61,19 @@ std::string BuildFileText(const EmitInput& input, const Emitted& emitted) {
     return source.substr(4, source.size() - 8) + "_object";  // src/job.cpp -> job_object
   };
   for (const std::string& source : shared) {
-    const bool baseline = std::find(emitted.baseline_sources.begin(), emitted.baseline_sources.end(), source) !=
-                          emitted.baseline_sources.end();
-    text += fmt::format("add_library({} OBJECT {})\ntarget_link_libraries({} PRIVATE flags)\n", object(source), source,
-                        object(source));
-    if (!baseline) text += fmt::format("target_compile_options({} PRIVATE -march=${{PIPER_TARGET_CPU}})\n", object(source));
+    const bool baseline = std::find(emitted.baseline_sources.begin(), emitted.baseline_sources.end(),
+                                    source) != emitted.baseline_sources.end();
+    text += fmt::format("add_library({} OBJECT {})\ntarget_link_libraries({} PRIVATE flags)\n",
+                        object(source), source, object(source));
+    if (!baseline)
+      text +=
+          fmt::format("target_compile_options({} PRIVATE -march=${{PIPER_TARGET_CPU}})\n", object(source));
   }
   for (const EmittedExecutable& e : emitted.executables) {
     text += fmt::format("\nadd_executable({}", e.name);
     for (const std::string& source : e.sources) {
-      text += source == "src/" + e.name + ".cpp" ? " " + source : fmt::format(" $<TARGET_OBJECTS:{}>", object(source));
+      text += source == "src/" + e.name + ".cpp" ? " " + source
+                                                 : fmt::format(" $<TARGET_OBJECTS:{}>", object(source));
     }
     text += fmt::format(")\ntarget_link_libraries({} PRIVATE flags)\n", e.name);
     text += fmt::format("target_compile_options({} PRIVATE -march=${{PIPER_TARGET_CPU}})\n", e.name);

@@ -1,5 +1,5 @@
-// The CMakeLists.txt beside the emitted sources: a person can build the same executables again, here or on a machine
-// that has only the runtime and a C++20 compiler.
+// The CMakeLists.txt beside the emitted sources: a person can build the same executables again, here or on a
+// machine that has only the runtime and a C++20 compiler.
 #pragma once
 
 #include <string>

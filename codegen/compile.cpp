@@ -36,9 +36,11 @@ std::string ObjectOf(const std::string& source) {
 }  // namespace
 
 bool IsTargetCpu(const std::string& name) {
-  return !name.empty() && name.size() <= 64 && name[0] != '-' && std::all_of(name.begin(), name.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' || c == '+';
-  });
+  return !name.empty() && name.size() <= 64 && name[0] != '-' &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.' ||
+                  c == '+';
+         });
 }
 
 std::string BuildKey(const Emitted& emitted, const Toolchain& toolchain, const std::string& target_cpu) {
@@ -54,7 +56,8 @@ std::string BuildKey(const Emitted& emitted, const Toolchain& toolchain, const s
   for (const std::string& library : toolchain.libraries) {
     struct stat status = {};
     if (stat(library.c_str(), &status) != 0) continue;
-    hash.Add(fmt::format("{} {} {}.{}", library, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec));
+    hash.Add(
+        fmt::format("{} {} {}.{}", library, status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec));
   }
   return fmt::format("{:016x}", hash.state());
 }
@@ -104,7 +107,8 @@ Status CompileEmitted(const Emitted& emitted, const Toolchain& toolchain, const 
     for (const std::string& flag : toolchain.flags) command.arguments.push_back(flag);
     command.arguments.emplace_back("-o");
     command.arguments.push_back(directory + "/" + executable.name);
-    for (const std::string& source : executable.sources) command.arguments.push_back(directory + "/" + ObjectOf(source));
+    for (const std::string& source : executable.sources)
+      command.arguments.push_back(directory + "/" + ObjectOf(source));
     for (const std::string& library : toolchain.libraries) command.arguments.push_back(library);
     command.arguments.emplace_back("-pthread");
     command.log = directory + "/objects/" + executable.name + ".link.log";

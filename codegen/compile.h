@@ -1,5 +1,5 @@
-// Emitted sources -> executables, by the C++ compiler that the toolchain names: objects in parallel, then links in
-// parallel, each source once however many executables link it.
+// Emitted sources -> executables, by the C++ compiler that the toolchain names: objects in parallel, then
+// links in parallel, each source once however many executables link it.
 #pragma once
 
 #include <string>

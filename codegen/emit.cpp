@@ -112,7 +112,8 @@ struct Emitter {
 
   void Collect();
   bool Shared(const BodySet::Function& f) const { return f.users.size() > 1; }
-  std::vector<std::string> Names(const std::vector<size_t>& functions) const;
+  std::vector<std::string> Expressions(const runtime::RankProgram& program,
+                                       const std::vector<size_t>& functions) const;
   std::string OwnFunctions(uint32_t user) const;
   bool AnyShared() const;
   void AddFile(std::string path, std::string text) {
@@ -130,22 +131,28 @@ void Emitter::Collect() {
   auto add = [&](const runtime::RankProgram& program, const BodyDetail& detail, uint32_t user) {
     std::vector<size_t> functions;
     for (uint32_t i = 0; i < program.bodies.size(); ++i) {
-      functions.push_back(bodies.Add(program, program.bodies[i], detail ? detail(program, i) : nullptr, user));
+      functions.push_back(
+          bodies.Add(program, program.bodies[i], detail ? detail(program, i) : nullptr, user));
     }
     return functions;
   };
   const runtime::Job& job = *input.job;
-  for (uint32_t r = 0; r < job.train.size(); ++r) train_functions.push_back(add(job.train[r], input.detail, r));
+  for (uint32_t r = 0; r < job.train.size(); ++r)
+    train_functions.push_back(add(job.train[r], input.detail, r));
   for (uint32_t r = 0; r < job.eval.size(); ++r) eval_functions.push_back(add(job.eval[r], input.detail, r));
   if (input.sample != nullptr) {
     sample_functions = add(input.sample->train[0], input.sample_detail, kSampleUser);
   }
 }
 
-std::vector<std::string> Emitter::Names(const std::vector<size_t>& functions) const {
-  std::vector<std::string> names;
-  for (size_t f : functions) names.push_back(bodies.functions()[f].name);
-  return names;
+std::vector<std::string> Emitter::Expressions(const runtime::RankProgram& program,
+                                              const std::vector<size_t>& functions) const {
+  std::vector<std::string> expressions;
+  for (size_t i = 0; i < functions.size(); ++i) {
+    expressions.push_back(
+        BodyFunctionExpression(program, program.bodies[i], bodies.functions()[functions[i]].name));
+  }
+  return expressions;
 }
 
 std::string Emitter::OwnFunctions(uint32_t user) const {
@@ -164,8 +171,10 @@ bool Emitter::AnyShared() const {
 }
 
 void Emitter::AddExecutable(const std::string& name) {
-  EmittedExecutable executable{name, {"src/" + name + ".cpp", "src/job.cpp", "src/start.cpp", "src/target.cpp"}};
-  if (AnyShared() && name != "train") executable.sources.insert(executable.sources.begin() + 1, "src/bodies.cpp");
+  EmittedExecutable executable{name,
+                               {"src/" + name + ".cpp", "src/job.cpp", "src/start.cpp", "src/target.cpp"}};
+  if (AnyShared() && name != "train")
+    executable.sources.insert(executable.sources.begin() + 1, "src/bodies.cpp");
   result.executables.push_back(std::move(executable));
 }
 
@@ -177,11 +186,11 @@ void Emitter::BodiesFiles() {
       "namespace piper::generated {{\n\n",
       std::string_view(kBanner).substr(3));
   std::string source = fmt::format(
-      "{}#include \"bodies.h\"\n\n#include \"kernels/kernels.h\"\n\nnamespace piper::generated {{\n\n{}\n", kBanner,
-      kFunctionNames);
+      "{}#include \"bodies.h\"\n\n#include \"kernels/kernels.h\"\n\nnamespace piper::generated {{\n\n{}\n",
+      kBanner, kFunctionNames);
   for (const BodySet::Function& f : bodies.functions()) {
     if (!Shared(f)) continue;
-    header += fmt::format("void {}(runtime::BodyContext& context);\n", f.name);
+    header += fmt::format("void {}(runtime::{});\n", f.name, f.parameters);
     source += f.text + '\n';
   }
   AddFile("src/bodies.h", header + "\n}  // namespace piper::generated\n");
@@ -189,15 +198,16 @@ void Emitter::BodiesFiles() {
 }
 
 void Emitter::JobFiles() {
-  AddFile("src/job.h", fmt::format("// What is the same on every rank. {}#pragma once\n\n"
-                                   "#include <span>\n\n"
-                                   "#include \"runtime/program.h\"\n\n"
-                                   "namespace piper::generated {{\n\n"
-                                   "// The job, with the programs that an executable has.\n"
-                                   "runtime::Job MakeTrainJob(std::span<const runtime::RankProgram> train,\n"
-                                   "                          std::span<const runtime::RankProgram> eval);\n\n"
-                                   "}}  // namespace piper::generated\n",
-                                   std::string_view(kBanner).substr(3)));
+  AddFile("src/job.h",
+          fmt::format("// What is the same on every rank. {}#pragma once\n\n"
+                      "#include <span>\n\n"
+                      "#include \"runtime/program.h\"\n\n"
+                      "namespace piper::generated {{\n\n"
+                      "// The job, with the programs that an executable has.\n"
+                      "runtime::Job MakeTrainJob(std::span<const runtime::RankProgram> train,\n"
+                      "                          std::span<const runtime::RankProgram> eval);\n\n"
+                      "}}  // namespace piper::generated\n",
+                      std::string_view(kBanner).substr(3)));
   AddFile("src/job.cpp", fmt::format("{}#include \"job.h\"\n\nnamespace piper::generated {{\n\n"
                                      "using namespace runtime;  // NOLINT: tables of its types\n\n"
                                      "{}\n}}  // namespace piper::generated\n",
@@ -208,7 +218,8 @@ void Emitter::JobFiles() {
 std::string RoleArray(std::span<const runtime::RankProgram> programs, uint32_t role, const char* kind) {
   std::string text = fmt::format("// clang-format off\nconstexpr RankProgram k{}Roles[] = {{\n", kind);
   for (uint32_t r = 0; r < programs.size(); ++r) {
-    text += r == role ? fmt::format("    k{}Program,\n", kind) : fmt::format("    k{}Role{}Program,\n", kind, r);
+    text +=
+        r == role ? fmt::format("    k{}Program,\n", kind) : fmt::format("    k{}Role{}Program,\n", kind, r);
   }
   return text + "};\n// clang-format on\n";
 }
@@ -226,17 +237,19 @@ void Emitter::RoleFile(uint32_t role) {
     }
     ranks += fmt::format(" {}", row.rank);
   }
-  std::string text = fmt::format("// Role {}: rank{}{}. {}", role, job.train[role].ranks.size() == 1 ? "" : "s",
-                                 ranks, std::string_view(kBanner).substr(3));
+  std::string text =
+      fmt::format("// Role {}: rank{}{}. {}", role, job.train[role].ranks.size() == 1 ? "" : "s", ranks,
+                  std::string_view(kBanner).substr(3));
   if (AnyShared()) text += "#include \"bodies.h\"\n";
-  text += "#include \"job.h\"\n#include \"kernels/kernels.h\"\n#include \"runtime/body.h\"\n#include "
-          "\"runtime/main.h\"\n\nnamespace piper::generated {\nnamespace {\n\n"
-          "using namespace runtime;  // NOLINT: tables of its types\n\n";
+  text +=
+      "#include \"job.h\"\n#include \"kernels/kernels.h\"\n#include \"runtime/body.h\"\n#include "
+      "\"runtime/main.h\"\n\nnamespace piper::generated {\nnamespace {\n\n"
+      "using namespace runtime;  // NOLINT: tables of its types\n\n";
   text += OwnFunctions(role);
-  auto programs = [&](std::span<const runtime::RankProgram> all, const std::vector<std::vector<size_t>>& functions,
-                      const char* kind) {
+  auto programs = [&](std::span<const runtime::RankProgram> all,
+                      const std::vector<std::vector<size_t>>& functions, const char* kind) {
     text += fmt::format("// ---- {} ----\n\n", kind);
-    text += ProgramText(all[role], kind, Names(functions[role]), job.strings) + '\n';
+    text += ProgramText(all[role], kind, Expressions(all[role], functions[role]), job.strings) + '\n';
     for (uint32_t r = 0; r < all.size(); ++r) {
       if (r != role) text += OutlineText(all[r], fmt::format("{}Role{}", kind, r)) + '\n';
     }
@@ -247,7 +260,8 @@ void Emitter::RoleFile(uint32_t role) {
   text += fmt::format(
       "}}  // namespace\n\n"
       "int Run(int argc, char** argv);\n"
-      "int Run(int argc, char** argv) {{ return RunMain(MakeTrainJob(kTrainRoles, {}), {}, argc, argv); }}\n\n"
+      "int Run(int argc, char** argv) {{ return RunMain(MakeTrainJob(kTrainRoles, {}), {}, argc, argv); "
+      "}}\n\n"
       "}}  // namespace piper::generated\n",
       job.eval.empty() ? "{}" : "kEvalRoles", role);
   AddFile("src/" + name + ".cpp", text);
@@ -257,12 +271,14 @@ void Emitter::RoleFile(uint32_t role) {
 void Emitter::SampleFile() {
   if (input.sample == nullptr) return;
   const runtime::Job& job = *input.sample;
-  std::string text = fmt::format("// Sampling: one rank, forward only. {}", std::string_view(kBanner).substr(3));
+  std::string text =
+      fmt::format("// Sampling: one rank, forward only. {}", std::string_view(kBanner).substr(3));
   if (AnyShared()) text += "#include \"bodies.h\"\n";
-  text += "#include \"kernels/kernels.h\"\n#include \"runtime/body.h\"\n#include \"runtime/main.h\"\n\n"
-          "namespace piper::generated {\n\nusing namespace runtime;  // NOLINT: tables of its types\n\n";
+  text +=
+      "#include \"kernels/kernels.h\"\n#include \"runtime/body.h\"\n#include \"runtime/main.h\"\n\n"
+      "namespace piper::generated {\n\nusing namespace runtime;  // NOLINT: tables of its types\n\n";
   text += JobText(job, "Sample") + "\nnamespace {\n\n" + OwnFunctions(kSampleUser);
-  text += ProgramText(job.train[0], "Sample", Names(sample_functions), job.strings);
+  text += ProgramText(job.train[0], "Sample", Expressions(job.train[0], sample_functions), job.strings);
   text +=
       "\nconstexpr RankProgram kSampleRoles[] = {kSampleProgram};\n\n}  // namespace\n\n"
       "int Run(int argc, char** argv);\n"
@@ -274,9 +290,11 @@ void Emitter::SampleFile() {
 
 void Emitter::TrainFile() {
   const runtime::Job& job = *input.job;
-  std::string text = fmt::format("// Starts the executable of each rank's role. {}", std::string_view(kBanner).substr(3));
-  text += "#include \"job.h\"\n#include \"runtime/main.h\"\n\nnamespace piper::generated {\nnamespace {\n\n"
-          "using namespace runtime;  // NOLINT: tables of its types\n\n";
+  std::string text =
+      fmt::format("// Starts the executable of each rank's role. {}", std::string_view(kBanner).substr(3));
+  text +=
+      "#include \"job.h\"\n#include \"runtime/main.h\"\n\nnamespace piper::generated {\nnamespace {\n\n"
+      "using namespace runtime;  // NOLINT: tables of its types\n\n";
   for (uint32_t r = 0; r < job.train.size(); ++r) {
     text += OutlineText(job.train[r], fmt::format("TrainRole{}", r)) + '\n';
   }
@@ -302,7 +320,8 @@ Emitted Emit(const EmitInput& input) {
   emitter.SampleFile();
   emitter.TrainFile();
   emitter.AddFile("src/target.cpp", std::string(kBanner) + (kTargetSource + 1));
-  std::string start = std::string(kBanner) + fmt::format(fmt::runtime(kStartSource + 1), StringLiteral(input.target_cpu));
+  std::string start =
+      std::string(kBanner) + fmt::format(fmt::runtime(kStartSource + 1), StringLiteral(input.target_cpu));
   emitter.AddFile("src/start.cpp", start);
   emitter.result.baseline_sources = {"src/start.cpp"};
   emitter.AddFile("CMakeLists.txt", BuildFileText(input, emitter.result));

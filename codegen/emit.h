@@ -1,5 +1,5 @@
-// A Job as C++ sources and the file that builds them. One executable a role, one that starts the right role for its
-// rank (`train`), one for sampling where there is a sample job:
+// A Job as C++ sources and the file that builds them. One executable a role, one that starts the right role
+// for its rank (`train`), one for sampling where there is a sample job:
 //   src/bodies.h/.cpp   the functions that several executables use: compiled once
 //   src/job.h/.cpp      what is the same on every rank
 //   src/roleK.cpp       the functions that only role K has, and its program as tables
@@ -31,9 +31,9 @@ struct EmitInput {
   const runtime::Job* sample = nullptr;  // one role, forward only; null: no sampling
   BodyDetail detail;                     // may be empty
   BodyDetail sample_detail;
-  std::string target_cpu = "native";     // -march
-  std::string include_directory;         // holds runtime/ and kernels/: the default in CMakeLists.txt
-  std::vector<std::string> libraries;    // static libraries to link, in order: likewise
+  std::string target_cpu = "native";   // -march
+  std::string include_directory;       // holds runtime/ and kernels/: the default in CMakeLists.txt
+  std::vector<std::string> libraries;  // static libraries to link, in order: likewise
 };
 
 struct EmittedFile {
@@ -47,7 +47,8 @@ struct EmittedExecutable {
 struct Emitted {
   std::vector<EmittedFile> files;
   std::vector<EmittedExecutable> executables;
-  std::vector<std::string> baseline_sources;  // compiled without -march: they run before the processor is checked
+  std::vector<std::string>
+      baseline_sources;  // compiled without -march: they run before the processor is checked
 };
 
 Emitted Emit(const EmitInput& input);

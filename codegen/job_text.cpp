@@ -19,7 +19,8 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
   auto number = [](auto value) { return IntLiteral(static_cast<int64_t>(value)); };
 
   Table strings("const char* const", name("Strings"), "names of tasks, and the lines they come from");
-  for (size_t i = 0; i < job.strings.size(); ++i) strings.Numbers({CString(job.strings[i])}, fmt::format("{}", i));
+  for (size_t i = 0; i < job.strings.size(); ++i)
+    strings.Numbers({CString(job.strings[i])}, fmt::format("{}", i));
   Table roles("uint32_t", name("RankRoles"), "the role of each rank");
   Table devices("uint32_t", name("RankDevices"), "the device of each rank");
   auto list = [&](Table& table, std::span<const uint32_t> values) {
@@ -38,12 +39,14 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
     for (uint32_t rank : job.groups[i]) line.push_back(number(rank));
     const size_t first = members.Numbers(line, fmt::format("{}", i));
     // A view is one cell: spans are built from a pointer and a count.
-    groups.Row({fmt::format("{} + {}", name("GroupMembers"), first), number(line.size())}, fmt::format("{}", i));
+    groups.Row({fmt::format("{} + {}", name("GroupMembers"), first), number(line.size())},
+               fmt::format("{}", i));
   }
   Table inputs("InputField", name("Inputs"), "name, element type, elements a sample, vocabulary");
   constexpr const char* kTypes[] = {"kF32", "kF64", "kBF16", "kI32"};
   for (const runtime::InputField& field : job.inputs) {
-    inputs.Row({StringLiteral(field.name), fmt::format("ElementType::{}", kTypes[static_cast<size_t>(field.type)]),
+    inputs.Row({StringLiteral(field.name),
+                fmt::format("ElementType::{}", kTypes[static_cast<size_t>(field.type)]),
                 number(field.elements_per_sample), number(field.vocab)});
   }
   Table optimizers("Optimizer", name("Optimizers"),
@@ -64,7 +67,9 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
       "Job Make{}Job(std::span<const RankProgram> train, std::span<const RankProgram> eval) {{\n"
       "  return {{\n",
       prefix);
-  auto row = [&](const std::string& value, const char* what) { text += fmt::format("      {},  // {}\n", value, what); };
+  auto row = [&](const std::string& value, const char* what) {
+    text += fmt::format("      {},  // {}\n", value, what);
+  };
   row(StringLiteral(job.name), "name");
   row("train", "a program a role");
   row("eval", "forward only");

@@ -103,8 +103,9 @@ Result<OutputDirectory> OutputDirectory::Open(const std::string& path) {
   }
   if (error) return Error{fmt::format("cannot read directory '{}': {}", result.path_, error.message())};
   if (!empty && !ReadManifest(result.path_).ours) {
-    return Error{fmt::format("'{}' is not empty and was not written by piperc (it has no {}); name another directory",
-                             result.path_, kManifestName)};
+    return Error{
+        fmt::format("'{}' is not empty and was not written by piperc (it has no {}); name another directory",
+                    result.path_, kManifestName)};
   }
   for (const fs::path& left : stale) fs::remove_all(left, error);
   result.staging_ = result.path_ + "/" + kStagingPrefix + "XXXXXX";
@@ -162,7 +163,8 @@ Status OutputDirectory::Commit(const std::vector<std::string>& paths, const std:
   for (const std::string& path : paths) interim += fmt::format("file {}\n", path);
   auto put_manifest = [&](const std::string& text) {
     const std::string temporary = staging_ + "/" + kManifestName;
-    return WriteWhole(temporary, text) && rename(temporary.c_str(), (path_ + "/" + kManifestName).c_str()) == 0;
+    return WriteWhole(temporary, text) &&
+           rename(temporary.c_str(), (path_ + "/" + kManifestName).c_str()) == 0;
   };
   if (!put_manifest(interim)) return SystemError("write the manifest of", path_);
   committed_ = true;
@@ -170,7 +172,8 @@ Status OutputDirectory::Commit(const std::vector<std::string>& paths, const std:
     PIPER_CHECK(SafePath(path), path);
     const std::string target = path_ + "/" + path;
     fs::create_directories(fs::path(target).parent_path(), error);
-    if (error || rename((staging_ + "/" + path).c_str(), target.c_str()) != 0) return SystemError("replace", target);
+    if (error || rename((staging_ + "/" + path).c_str(), target.c_str()) != 0)
+      return SystemError("replace", target);
     manifest += fmt::format("file {}\n", path);
   }
   for (const std::string& path : old.paths) {

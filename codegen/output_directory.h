@@ -1,6 +1,6 @@
-// The directory that piperc writes. Everything is made in a hidden directory inside it and moved into place by
-// rename at the end, file by file, the manifest last; a failure leaves what was there before. A directory that is
-// neither empty nor ours (no manifest) is refused, and so is one that another piperc is writing.
+// The directory that piperc writes. Everything is made in a hidden directory inside it and moved into place
+// by rename at the end, file by file, the manifest last; a failure leaves what was there before. A directory
+// that is neither empty nor ours (no manifest) is refused, and so is one that another piperc is writing.
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ class OutputDirectory {
   Status Write(const std::string& path, const std::string& text);
   // The key with which the present contents were committed, if they all still exist; else empty.
   std::string committed_key() const;
-  // Moves `paths` (relative to staging) into place, removes what an earlier commit made and this one does not, and
-  // writes the manifest.
+  // Moves `paths` (relative to staging) into place, removes what an earlier commit made and this one does
+  // not, and writes the manifest.
   Status Commit(const std::vector<std::string>& paths, const std::string& key);
 
  private:

@@ -62,7 +62,8 @@ Result<pid_t> Start(const Command& command) {
   pid_t pid = 0;
   const int error = posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return Error{fmt::format("cannot run '{}': {}", command.arguments[0], std::strerror(error))};
+  if (error != 0)
+    return Error{fmt::format("cannot run '{}': {}", command.arguments[0], std::strerror(error))};
   return pid;
 }
 

@@ -1,4 +1,5 @@
-// Runs programs by argument vector, several at a time. Never a shell: no text of a user is ever parsed as a command.
+// Runs programs by argument vector, several at a time. Never a shell: no text of a user is ever parsed as a
+// command.
 #pragma once
 
 #include <string>
@@ -14,9 +15,9 @@ struct Command {
   std::string what;                    // for messages: "compile src/role0.cpp"
 };
 
-// Runs all, at most `jobs` at a time, in order of start. After the first failure (or SIGINT, SIGTERM, SIGHUP) starts
-// no more, ends those that run and waits for them. The error holds the failed command's output. No children of the
-// caller's own may be running: any that ends is taken for one of these.
+// Runs all, at most `jobs` at a time, in order of start. After the first failure (or SIGINT, SIGTERM, SIGHUP)
+// starts no more, ends those that run and waits for them. The error holds the failed command's output. No
+// children of the caller's own may be running: any that ends is taken for one of these.
 Status RunCommands(const std::vector<Command>& commands, int jobs);
 
 // The processors that this process may use; at least 1.

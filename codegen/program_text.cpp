@@ -33,8 +33,9 @@ std::string ElementTypeText(runtime::ElementType type) {
   return fmt::format("ElementType::{}", kNames[static_cast<size_t>(type)]);
 }
 std::string TaskKindText(runtime::TaskKind kind) {
-  constexpr const char* kNames[] = {"kLoad",       "kCompute", "kAccumulate", "kSend",     "kRecv",   "kCollective",
-                                    "kSumSquares", "kClip",    "kUpdate",     "kLossFold", "kBarrier"};
+  constexpr const char* kNames[] = {"kLoad",   "kCompute",    "kAccumulate", "kSend",
+                                    "kRecv",   "kCollective", "kSumSquares", "kClip",
+                                    "kUpdate", "kLossFold",   "kBarrier"};
   return fmt::format("TaskKind::{}", kNames[static_cast<size_t>(kind)]);
 }
 std::string CollectiveKindText(runtime::CollectiveKind kind) {
@@ -45,7 +46,8 @@ std::string CollectiveKindText(runtime::CollectiveKind kind) {
 // The tables of one program; every name begins with k<prefix>.
 class Printer {
  public:
-  Printer(const runtime::RankProgram& program, std::string prefix) : program_(program), prefix_(std::move(prefix)) {}
+  Printer(const runtime::RankProgram& program, std::string prefix)
+      : program_(program), prefix_(std::move(prefix)) {}
 
   std::string Ranks(bool whole);
   std::string Bodies(const std::vector<std::string>& functions);
@@ -65,9 +67,9 @@ class Printer {
 
   const runtime::RankProgram& program_;
   std::string prefix_;
-  std::string ranks_ = "{}", bodies_ = "{}", calls_ = "{}", buffers_ = "{}", parameters_ = "{}", streams_ = "{}",
-              tasks_ = "{}", operands_ = "{}", waits_ = "{}", collectives_ = "{}", terms_ = "{}",
-              peer_roles_ = "{}", communicators_ = "{}";
+  std::string ranks_ = "{}", bodies_ = "{}", calls_ = "{}", buffers_ = "{}", parameters_ = "{}",
+              streams_ = "{}", tasks_ = "{}", operands_ = "{}", waits_ = "{}", collectives_ = "{}",
+              terms_ = "{}", peer_roles_ = "{}", communicators_ = "{}";
 };
 
 std::string Printer::Ranks(bool whole) {
@@ -114,18 +116,19 @@ std::string Printer::Memory() {
                 fmt::format("{}", i));
   }
   Table dims("int64_t", Name("Dims"), "of the parameters held, a line each");
-  Table parameters("Parameter", Name("Parameters"),
-                   "name, elements, dims, initialiser, value, gradient, state, optimizer, weight decay, position "
-                   "in the model, owner");
+  Table parameters(
+      "Parameter", Name("Parameters"),
+      "name, elements, dims, initialiser, value, gradient, state, optimizer, weight decay, position "
+      "in the model, owner");
   for (const runtime::Parameter& p : program_.parameters) {
     std::vector<std::string> sizes;
     for (int64_t size : p.dims) sizes.push_back(Number(size));
     const size_t first = dims.Numbers(sizes);
-    parameters.Row({StringLiteral(p.name), Number(p.elements), dims.View(first, sizes.size()),
-                    fmt::format("{{{}, {}, {}}}", p.init.kind, DoubleLiteral(p.init.a), DoubleLiteral(p.init.b)),
-                    Index(p.value), Index(p.gradient),
-                    fmt::format("{{{}, {}}}", Index(p.state[0]), Index(p.state[1])), Index(p.optimizer),
-                    DoubleLiteral(p.weight_decay), Number(p.global_index), Number(p.owner)});
+    parameters.Row(
+        {StringLiteral(p.name), Number(p.elements), dims.View(first, sizes.size()),
+         fmt::format("{{{}, {}, {}}}", p.init.kind, DoubleLiteral(p.init.a), DoubleLiteral(p.init.b)),
+         Index(p.value), Index(p.gradient), fmt::format("{{{}, {}}}", Index(p.state[0]), Index(p.state[1])),
+         Index(p.optimizer), DoubleLiteral(p.weight_decay), Number(p.global_index), Number(p.owner)});
   }
   std::string text = Finish(buffers, &buffers_), unused;
   text += Finish(dims, &unused);
@@ -136,26 +139,31 @@ std::string Printer::Streams() {
   Table streams("Stream", Name("Streams"), "name, first task, tasks, computes, scratch");
   for (size_t i = 0; i < program_.streams.size(); ++i) {
     const runtime::Stream& s = program_.streams[i];
-    streams.Row({StringLiteral(s.name), Number(s.first_task), Number(s.task_count), Number(s.computes), Index(s.scratch)},
+    streams.Row({StringLiteral(s.name), Number(s.first_task), Number(s.task_count), Number(s.computes),
+                 Index(s.scratch)},
                 fmt::format("{}", i));
   }
   return Finish(streams, &streams_);
 }
 
 std::string Printer::Tasks(std::span<const char* const> strings) {
-  auto string = [&](uint32_t index) { return index < strings.size() ? std::string_view(strings[index]) : ""; };
-  Table tasks("Task", Name("Tasks"),
-              "kind, flag, stream, microbatch, argument, operands (first, count), waits (first, count), bytes, "
-              "cost in ps, name, origin, atomic, key");
+  auto string = [&](uint32_t index) {
+    return index < strings.size() ? std::string_view(strings[index]) : "";
+  };
+  Table tasks(
+      "Task", Name("Tasks"),
+      "kind, flag, stream, microbatch, argument, operands (first, count), waits (first, count), bytes, "
+      "cost in ps, name, origin, atomic, key");
   for (size_t i = 0; i < program_.tasks.size(); ++i) {
     const runtime::Task& t = program_.tasks[i];
     std::string comment = fmt::format("{}: {}", i, CommentText(string(t.name)));
     if (t.microbatch >= 0) comment += fmt::format(" mb {}", t.microbatch);
     if (t.origin != 0) comment += fmt::format(" @ {}", CommentText(string(t.origin)));
-    tasks.Row({TaskKindText(t.kind), Number(t.flag), Number(t.stream), Number(t.microbatch), Index(t.argument),
-               Number(t.first_operand), Number(t.operand_count), Number(t.first_wait), Number(t.wait_count),
-               Number(t.bytes), Number(t.cost), Number(t.name), Number(t.origin), Index(t.atomic), Index(t.key)},
-              comment);
+    tasks.Row(
+        {TaskKindText(t.kind), Number(t.flag), Number(t.stream), Number(t.microbatch), Index(t.argument),
+         Number(t.first_operand), Number(t.operand_count), Number(t.first_wait), Number(t.wait_count),
+         Number(t.bytes), Number(t.cost), Number(t.name), Number(t.origin), Index(t.atomic), Index(t.key)},
+        comment);
   }
   // The lists that the tasks refer to, a line a task where they are laid out in task order.
   Table operands("uint32_t", Name("Operands"), "buffers, a line a task");
@@ -175,12 +183,14 @@ std::string Printer::Tasks(std::span<const char* const> strings) {
 
 std::string Printer::Collectives() {
   Table terms("Term", Name("Terms"), "member, contribution");
-  for (const runtime::Term& term : program_.terms) terms.Row({Number(term.member), Number(term.contribution)});
+  for (const runtime::Term& term : program_.terms)
+    terms.Row({Number(term.member), Number(term.contribution)});
   Table collectives("Collective", Name("Collectives"),
                     "kind, element type, communicator, elements, terms (first, count), contributions, name");
   for (const runtime::Collective& c : program_.collectives) {
-    collectives.Row({CollectiveKindText(c.kind), ElementTypeText(c.type), Number(c.communicator), Number(c.elements),
-                     Number(c.first_term), Number(c.term_count), Number(c.contributions), StringLiteral(c.name)});
+    collectives.Row({CollectiveKindText(c.kind), ElementTypeText(c.type), Number(c.communicator),
+                     Number(c.elements), Number(c.first_term), Number(c.term_count), Number(c.contributions),
+                     StringLiteral(c.name)});
   }
   Table peer_roles("uint32_t", Name("PeerRoles"), "the role in each peer slot");
   peer_roles.Numbers(Indices(program_.peer_roles));
@@ -192,7 +202,9 @@ std::string Printer::Collectives() {
 
 std::string Printer::Whole(bool outline) {
   std::string text = fmt::format("// clang-format off\nconstexpr RankProgram {} = {{\n", Name("Program"));
-  auto row = [&](const std::string& value, const char* what) { text += fmt::format("    {},  // {}\n", value, what); };
+  auto row = [&](const std::string& value, const char* what) {
+    text += fmt::format("    {},  // {}\n", value, what);
+  };
   row(StringLiteral(program_.name), "name");
   row(ranks_, "ranks");
   row(bodies_, "bodies");

@@ -1,5 +1,5 @@
-// A constant table of emitted C++: a legible row an entry, cells in columns, a comment beside. An empty table prints
-// nothing (C++ has no empty arrays) and its view is `{}`.
+// A constant table of emitted C++: a legible row an entry, cells in columns, a comment beside. An empty table
+// prints nothing (C++ has no empty arrays) and its view is `{}`.
 #pragma once
 
 #include <string>

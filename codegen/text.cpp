@@ -71,7 +71,8 @@ std::string CommentText(std::string_view text, size_t limit) {
   std::string comment;
   for (char c : text) {
     if (comment.size() == limit) break;
-    const bool harmless = IsLetter(c) || IsDigit(c) || std::string_view(" _.,:=#[]<>@+-").find(c) != std::string_view::npos;
+    const bool harmless =
+        IsLetter(c) || IsDigit(c) || std::string_view(" _.,:=#[]<>@+-").find(c) != std::string_view::npos;
     comment += harmless ? c : '_';
   }
   while (!comment.empty() && comment.back() == ' ') comment.pop_back();
@@ -108,7 +109,8 @@ std::string WrapCall(std::string_view head, const std::vector<std::string>& argu
 std::string AlignComments(const std::vector<std::pair<std::string, std::string>>& lines) {
   std::string text;
   for (size_t begin = 0; begin < lines.size();) {
-    // A run whose comments share a column. A comment that does not fit stands above its line and ends the run.
+    // A run whose comments share a column. A comment that does not fit stands above its line and ends the
+    // run.
     size_t width = 0, comment_width = 0, end = begin;
     for (; end < lines.size() && !lines[end].second.empty(); ++end) {
       const size_t next_width = std::max(width, lines[end].first.size());
@@ -124,7 +126,8 @@ std::string AlignComments(const std::vector<std::pair<std::string, std::string>>
     }
     if (end == begin) {
       const std::string& line = lines[begin].first;
-      text += fmt::format("{}// {}\n{}\n", std::string(line.find_first_not_of(' '), ' '), lines[begin].second, line);
+      text += fmt::format("{}// {}\n{}\n", std::string(line.find_first_not_of(' '), ' '), lines[begin].second,
+                          line);
       ++begin;
       continue;
     }

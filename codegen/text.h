@@ -1,6 +1,7 @@
 // The words and literals of emitted C++. Text that a user wrote reaches the output in three forms only: as an
-// identifier that was rebuilt from letters and digits and carries a prefix or suffix of ours (so that it is neither
-// a keyword nor a macro), as an escaped string literal, and as a comment reduced to a harmless alphabet.
+// identifier that was rebuilt from letters and digits and carries a prefix or suffix of ours (so that it is
+// neither a keyword nor a macro), as an escaped string literal, and as a comment reduced to a harmless
+// alphabet.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ std::string DoubleLiteral(double value);
 std::string IntLiteral(int64_t value);
 std::string HashLiteral(uint64_t value);
 
-// For a // comment: printable ASCII without backslashes, question marks or comment marks; at most `limit` characters.
+// For a // comment: printable ASCII without backslashes, question marks or comment marks; at most `limit`
+// characters.
 std::string CommentText(std::string_view text, size_t limit = 60);
 
 // `head(` + arguments + `);`, indented, filled and wrapped at 110 columns under the open parenthesis, as

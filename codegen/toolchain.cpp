@@ -39,7 +39,8 @@ Result<Toolchain> ReadToolchain(const std::string& path) {
   }
   std::error_code ignored;
   for (const std::string& library : toolchain.libraries) {
-    if (!fs::exists(library, ignored)) return Error{fmt::format("the runtime library '{}' is missing", library)};
+    if (!fs::exists(library, ignored))
+      return Error{fmt::format("the runtime library '{}' is missing", library)};
   }
   if (!fs::exists(fs::path(toolchain.include_directory) / "runtime" / "main.h", ignored)) {
     return Error{fmt::format("the runtime's headers are not in '{}'", toolchain.include_directory)};

@@ -1,5 +1,5 @@
-// Where the runtime that emitted programs link against lies, and how its compiler is called. The build and the
-// installation each write a small file, `lib/piper/toolchain.txt` beside the `bin` that holds piperc:
+// Where the runtime that emitted programs link against lies, and how its compiler is called. The build and
+// the installation each write a small file, `lib/piper/toolchain.txt` beside the `bin` that holds piperc:
 //   include ../../include/piper     holds runtime/ and kernels/
 //   library ../libpiper_runtime.a   in link order
 //   flag    -fsanitize=address      for compiling and linking (sanitizer builds)

@@ -71,8 +71,9 @@ TEST(CodegenEmit, NamesAndShapesComeFromTheBody) {
                     {ir::FormalKind::kOutput, true, x, "y", 2, ir::kNone, ir::kNone, ir::kNone, ir::kNone}};
   detail.locals = {{x, "sum", 0}};
   using Ref = ir::OperandRef;
-  detail.calls = {{"mul", {{Ref::Kind::kFormal, 0}, {Ref::Kind::kFormal, 1}, {Ref::Kind::kLocal, 0}}, {128}, {}, 0, 0},
-                  {"affine", {{Ref::Kind::kLocal, 0}, {Ref::Kind::kFormal, 2}}, {128}, {0.5, 1}, 0, 1}};
+  detail.calls = {
+      {"mul", {{Ref::Kind::kFormal, 0}, {Ref::Kind::kFormal, 1}, {Ref::Kind::kLocal, 0}}, {128}, {}, 0, 0},
+      {"affine", {{Ref::Kind::kLocal, 0}, {Ref::Kind::kFormal, 2}}, {128}, {0.5, 1}, 0, 1}};
   detail.scratch_bytes = 512;
   detail.flops = 3e6;
 
@@ -118,7 +119,8 @@ TEST(CodegenEmit, TheScheduleIsATableWithLegibleRows) {
   EXPECT_NE(tasks.find("// 3: F embed mb 1 @ small.piper:20:5\n"), std::string::npos) << tasks;
   EXPECT_NE(text.find("RunMain(MakeTrainJob(kTrainRoles, {}), 0, argc, argv)"), std::string::npos);
   // What another role is: its name and ranks.
-  EXPECT_NE(text.find("constexpr RankProgram kTrainRole1Program = {\n    \"role1\",  // name\n"), std::string::npos);
+  EXPECT_NE(text.find("constexpr RankProgram kTrainRole1Program = {\n    \"role1\",  // name\n"),
+            std::string::npos);
   EXPECT_EQ(text.find("head_fwd"), std::string::npos) << "role 0 holds code of role 1";
 }
 

@@ -27,18 +27,19 @@ class RoleBuilder {
     return static_cast<uint32_t>(role_.buffers.size() - 1);
   }
   void Body(const std::string& name, uint32_t formals, int64_t scratch) {
-    role_.bodies.push_back({storage_.Intern(name), nullptr, static_cast<uint32_t>(role_.calls.size()), 0, formals,
-                            scratch});
+    role_.bodies.push_back(
+        {storage_.Intern(name), nullptr, static_cast<uint32_t>(role_.calls.size()), 0, formals, scratch});
   }
   // Operands: >= 0 a formal, < 0 the scratch offset -(operand + 1) in units of 64 bytes.
-  void Call(const char* kernel, std::vector<int> operands, std::vector<int64_t> ints, std::vector<double> scalars,
-            const std::string& operation) {
+  void Call(const char* kernel, std::vector<int> operands, std::vector<int64_t> ints,
+            std::vector<double> scalars, const std::string& operation) {
     runtime::Call call{};
     call.kernel = storage_.Intern(kernel);
     call.first_operand = static_cast<uint32_t>(role_.call_operands.size());
     call.operand_count = static_cast<uint32_t>(operands.size());
     for (int operand : operands) {
-      role_.call_operands.push_back({static_cast<uint8_t>(operand < 0), static_cast<uint32_t>(operand < 0 ? -operand - 1 : operand)});
+      role_.call_operands.push_back(
+          {static_cast<uint8_t>(operand < 0), static_cast<uint32_t>(operand < 0 ? -operand - 1 : operand)});
     }
     call.first_int = static_cast<uint32_t>(role_.call_ints.size());
     call.int_count = static_cast<uint32_t>(ints.size());
@@ -55,8 +56,8 @@ class RoleBuilder {
                              static_cast<uint8_t>(computes), scratch});
   }
   uint32_t Task(TaskKind kind, int32_t microbatch, uint32_t argument, const std::vector<uint32_t>& operands,
-                const std::vector<uint32_t>& waits, const std::string& name, uint8_t flag = 0, int64_t bytes = 0,
-                uint32_t key = kNone) {
+                const std::vector<uint32_t>& waits, const std::string& name, uint8_t flag = 0,
+                int64_t bytes = 0, uint32_t key = kNone) {
     runtime::Task task{};
     task.kind = kind;
     task.flag = flag;
@@ -79,8 +80,8 @@ class RoleBuilder {
     ++role_.streams.back().task_count;
     return static_cast<uint32_t>(role_.tasks.size() - 1);
   }
-  void Parameter(const std::string& name, std::vector<int64_t> dims, uint32_t value, uint32_t gradient, uint32_t m,
-                 uint32_t v, uint32_t global_index) {
+  void Parameter(const std::string& name, std::vector<int64_t> dims, uint32_t value, uint32_t gradient,
+                 uint32_t m, uint32_t v, uint32_t global_index) {
     RoleStorage::HeldParameter held;
     held.row.name = storage_.Intern(name);
     held.row.elements = 1;
@@ -149,7 +150,8 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
     b.SetOrigin(names.origin);
     const int64_t size = kVocab * kWidth;
     const uint32_t table = b.Buffer(BufferKind::kParameter, ElementType::kF32, size, names.table);
-    const uint32_t gradient = b.Buffer(BufferKind::kGradient, ElementType::kF32, size, names.table + " gradient");
+    const uint32_t gradient =
+        b.Buffer(BufferKind::kGradient, ElementType::kF32, size, names.table + " gradient");
     const uint32_t m = b.Buffer(BufferKind::kOptimizerState, ElementType::kF32, size, names.table + " m");
     const uint32_t v = b.Buffer(BufferKind::kOptimizerState, ElementType::kF32, size, names.table + " v");
     role.static_bytes = role.arena_bytes;
@@ -172,15 +174,18 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
       b.Task(TaskKind::kCompute, i, 0, {tokens[i], table, y[i]}, {}, names.task);
     }
     for (uint32_t i = 0; i < 2; ++i) {
-      b.Task(TaskKind::kCompute, static_cast<int32_t>(i), 1, {tokens[i], dy[i], transient}, {11 + i}, "BW embed", 2);
-      b.Task(TaskKind::kAccumulate, static_cast<int32_t>(i), 0, {gradient, transient}, {}, "accumulate", i == 0,
-             size * 4);
+      b.Task(TaskKind::kCompute, static_cast<int32_t>(i), 1, {tokens[i], dy[i], transient}, {11 + i},
+             "BW embed", 2);
+      b.Task(TaskKind::kAccumulate, static_cast<int32_t>(i), 0, {gradient, transient}, {}, "accumulate",
+             i == 0, size * 4);
     }
     b.Task(TaskKind::kUpdate, -1, 0, {}, {}, "U embed");
     b.Stream("send>1", false);
-    for (uint32_t i = 0; i < 2; ++i) b.Task(TaskKind::kSend, static_cast<int32_t>(i), 0, {y[i]}, {1 + 2 * i}, "send y", 0, message, 1);
+    for (uint32_t i = 0; i < 2; ++i)
+      b.Task(TaskKind::kSend, static_cast<int32_t>(i), 0, {y[i]}, {1 + 2 * i}, "send y", 0, message, 1);
     b.Stream("recv<1", false);
-    for (uint32_t i = 0; i < 2; ++i) b.Task(TaskKind::kRecv, static_cast<int32_t>(i), 0, {dy[i]}, {}, "recv d_y", 0, message, 2);
+    for (uint32_t i = 0; i < 2; ++i)
+      b.Task(TaskKind::kRecv, static_cast<int32_t>(i), 0, {dy[i]}, {}, "recv d_y", 0, message, 2);
   }
   {  // role 1: the projection and the loss
     RoleStorage& role = storage->AddTrainRole();
@@ -191,9 +196,12 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
     b.SetOrigin(names.origin);
     const int64_t size = kVocab * kWidth, logits = kRows * kVocab;
     const uint32_t w = b.Buffer(BufferKind::kParameter, ElementType::kF32, size, names.projection);
-    const uint32_t gradient = b.Buffer(BufferKind::kGradient, ElementType::kF32, size, names.projection + " gradient");
-    const uint32_t m = b.Buffer(BufferKind::kOptimizerState, ElementType::kF32, size, names.projection + " m");
-    const uint32_t v = b.Buffer(BufferKind::kOptimizerState, ElementType::kF32, size, names.projection + " v");
+    const uint32_t gradient =
+        b.Buffer(BufferKind::kGradient, ElementType::kF32, size, names.projection + " gradient");
+    const uint32_t m =
+        b.Buffer(BufferKind::kOptimizerState, ElementType::kF32, size, names.projection + " m");
+    const uint32_t v =
+        b.Buffer(BufferKind::kOptimizerState, ElementType::kF32, size, names.projection + " v");
     const uint32_t scale = b.Buffer(BufferKind::kScalar, ElementType::kF32, 1, "scale");
     const uint32_t loss = b.Buffer(BufferKind::kScalar, ElementType::kF32, 1, "loss");
     role.static_bytes = role.arena_bytes;
@@ -226,7 +234,8 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
     for (uint32_t i = 0; i < 2; ++i) {
       const auto mb = static_cast<int32_t>(i);
       b.Task(TaskKind::kLoad, mb, 1, {targets[i]}, {}, "load targets");
-      b.Task(TaskKind::kCompute, mb, 0, {x[i], w, targets[i], scale, z[i], lse[i], part[i]}, {12 + i}, "F head");
+      b.Task(TaskKind::kCompute, mb, 0, {x[i], w, targets[i], scale, z[i], lse[i], part[i]}, {12 + i},
+             "F head");
       b.Task(TaskKind::kCompute, mb, 1, {z[i], targets[i], lse[i], scale, w, dz[i], dx[i]}, {}, "BI head", 1);
       b.Task(TaskKind::kCompute, mb, 2, {x[i], dz[i], transient}, {}, "BW head", 2);
       b.Task(TaskKind::kAccumulate, mb, 0, {gradient, transient}, {}, "accumulate", i == 0, size * 4);
@@ -236,7 +245,8 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
     b.Stream("recv<0", false);
     for (int i = 0; i < 2; ++i) b.Task(TaskKind::kRecv, i, 0, {x[i]}, {}, "recv y", 0, message, 1);
     b.Stream("send>0", false);
-    for (uint32_t i = 0; i < 2; ++i) b.Task(TaskKind::kSend, static_cast<int32_t>(i), 0, {dx[i]}, {2 + 5 * i}, "send d_x", 0, message, 2);
+    for (uint32_t i = 0; i < 2; ++i)
+      b.Task(TaskKind::kSend, static_cast<int32_t>(i), 0, {dx[i]}, {2 + 5 * i}, "send d_x", 0, message, 2);
   }
   storage->rank_role = {0, 1};
   storage->Seal();
@@ -259,7 +269,8 @@ std::unique_ptr<JobStorage> MakeLongJob(uint32_t tasks) {
     for (uint32_t i = 0; i < tasks / kStreams; ++i) {
       const uint32_t other = i * 7 % (tasks / kStreams);
       b.Task(TaskKind::kCompute, static_cast<int32_t>(i), 0, {i % 1000, (i + 1) % 1000, (i + 2) % 1000},
-             s == 0 ? std::vector<uint32_t>{} : std::vector<uint32_t>{other}, "F layer" + std::to_string(i % 8));
+             s == 0 ? std::vector<uint32_t>{} : std::vector<uint32_t>{other},
+             "F layer" + std::to_string(i % 8));
     }
   }
   storage->rank_role = {0};

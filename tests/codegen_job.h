@@ -1,6 +1,6 @@
-// A small job built by hand for tests of code generation: two roles of one rank each, an embedding on the first, a
-// projection with cross-entropy on the second, two microbatches in 1F1B order. Every name in it can be chosen, so
-// that hostile ones can be tried.
+// A small job built by hand for tests of code generation: two roles of one rank each, an embedding on the
+// first, a projection with cross-entropy on the second, two microbatches in 1F1B order. Every name in it can
+// be chosen, so that hostile ones can be tried.
 #pragma once
 
 #include <memory>

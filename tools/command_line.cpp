@@ -22,13 +22,15 @@ std::string Usage(const std::string& program, const Command& command) {
                      command.positional);
 }
 
-std::string Help(const std::string& program, const Command& command, const options::options_description& shown) {
+std::string Help(const std::string& program, const Command& command,
+                 const options::options_description& shown) {
   std::ostringstream table;
   table << shown;
   return fmt::format("{}\n{}\n\n{}", Usage(program, command), command.summary, table.str());
 }
 
-std::string Overview(const std::string& program, const std::string& summary, const std::vector<Command>& commands) {
+std::string Overview(const std::string& program, const std::string& summary,
+                     const std::vector<Command>& commands) {
   std::string text = fmt::format("usage: {} COMMAND [options] FILE\n{}\n\n", program, summary);
   for (const Command& command : commands) text += fmt::format("  {:<8} {}\n", command.name, command.summary);
   return text + fmt::format("\n{} COMMAND --help lists a command's options\n", program);
@@ -51,8 +53,10 @@ int RunCommand(const std::string& program, const Command& command, const std::ve
   options::variables_map values;
   try {
     // No guessing: an abbreviation that works today would mean something else once an option is added.
-    const int style = options::command_line_style::default_style & ~options::command_line_style::allow_guessing;
-    options::store(options::command_line_parser(words).options(all).positional(places).style(style).run(), values);
+    const int style =
+        options::command_line_style::default_style & ~options::command_line_style::allow_guessing;
+    options::store(options::command_line_parser(words).options(all).positional(places).style(style).run(),
+                   values);
     if (values.count("help") != 0) {
       const std::string text = Help(program, command, shown);
       std::fwrite(text.data(), 1, text.size(), stdout);
@@ -60,7 +64,8 @@ int RunCommand(const std::string& program, const Command& command, const std::ve
     }
     options::notify(values);
   } catch (const options::required_option&) {
-    fmt::print(stderr, "{}: error: no {} given\n{}\n", program, many ? "files" : "file", Usage(program, command));
+    fmt::print(stderr, "{}: error: no {} given\n{}\n", program, many ? "files" : "file",
+               Usage(program, command));
     return kExitUsage;
   } catch (const options::too_many_positional_options_error&) {
     fmt::print(stderr, "{}: error: more than one file given\n{}\n", program, Usage(program, command));
@@ -80,8 +85,8 @@ int Fail(int code, const std::string& message) {
   return code;
 }
 
-int RunCommandLine(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
-                   int argc, char** argv) try {
+int RunCommandLine(const std::string& program, const std::string& summary,
+                   const std::vector<Command>& commands, int argc, char** argv) try {
   program_name = program;
   std::vector<std::string> words(argv + 1, argv + argc);
   if (commands.size() == 1 && commands[0].name.empty()) return RunCommand(program, commands[0], words);
@@ -97,7 +102,8 @@ int RunCommandLine(const std::string& program, const std::string& summary, const
   for (const Command& command : commands) {
     if (command.name == words[0]) return RunCommand(program, command, {words.begin() + 1, words.end()});
   }
-  fmt::print(stderr, "{}: error: there is no command '{}'\nhint: see {} --help\n", program, words[0], program);
+  fmt::print(stderr, "{}: error: there is no command '{}'\nhint: see {} --help\n", program, words[0],
+             program);
   return kExitUsage;
 } catch (const std::bad_alloc&) {
   fmt::print(stderr, "{}: error: out of memory\n", program);

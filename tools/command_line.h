@@ -1,5 +1,5 @@
-// Commands as data: a name, a line of summary, an option table (Boost.Program_options), what runs. Help comes from the
-// table; a mistake on the command line says which, names the help, and exits with 2.
+// Commands as data: a name, a line of summary, an option table (Boost.Program_options), what runs. Help comes
+// from the table; a mistake on the command line says which, names the help, and exits with 2.
 #pragma once
 
 #include <boost/program_options/options_description.hpp>
@@ -20,9 +20,10 @@ struct Command {
   int (*run)(const options::variables_map& values);
 };
 
-// Parses and runs; returns the exit code. Nothing escapes: an exception is an internal error (70). `program` is "piper".
-int RunCommandLine(const std::string& program, const std::string& summary, const std::vector<Command>& commands,
-                   int argc, char** argv);
+// Parses and runs; returns the exit code. Nothing escapes: an exception is an internal error (70). `program`
+// is "piper".
+int RunCommandLine(const std::string& program, const std::string& summary,
+                   const std::vector<Command>& commands, int argc, char** argv);
 
 // For Command::run: prints "program: error: message" and returns `code`.
 int Fail(int code, const std::string& message);

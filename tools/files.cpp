@@ -28,7 +28,8 @@ Result<std::string> ReadFile(const std::string& path, size_t limit) {
   };
   struct stat status = {};
   if (fstat(file, &status) != 0) return done(SystemError("read", path));
-  if (!standard_input && !S_ISREG(status.st_mode)) return done(Error{fmt::format("'{}' is not a regular file", path)});
+  if (!standard_input && !S_ISREG(status.st_mode))
+    return done(Error{fmt::format("'{}' is not a regular file", path)});
   std::string text;
   char chunk[65536];
   while (true) {

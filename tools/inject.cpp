@@ -8,8 +8,8 @@ namespace {
 using runtime::Task;
 using runtime::TaskKind;
 
-// A microbatch's contribution to one gradient is lost: the last accumulate that adds (or, with one microbatch, the
-// one that assigns).
+// A microbatch's contribution to one gradient is lost: the last accumulate that adds (or, with one
+// microbatch, the one that assigns).
 bool DropAccumulate(ir::JobStorage& job) {
   Task* victim = nullptr;
   for (ir::RoleStorage& role : job.train_roles()) {

@@ -1,5 +1,5 @@
-// Faults for testing --verify: each edits the lowered job the way a wrong compiler would have made it, and must be
-// caught. Reached by a hidden option only.
+// Faults for testing --verify: each edits the lowered job the way a wrong compiler would have made it, and
+// must be caught. Reached by a hidden option only.
 #pragma once
 
 #include <string>

@@ -19,7 +19,8 @@ using Out = std::back_insert_iterator<std::string>;
 constexpr const char* kBufferKinds[] = {"parameter",  "optimizer state", "gradient",  "scalar",  "input",
                                         "activation", "cotangent",       "transient", "scratch", "message"};
 constexpr const char* kTypes[] = {"f32", "f64", "bf16", "i32"};
-constexpr const char* kCollectives[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"};
+constexpr const char* kCollectives[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                        "broadcast"};
 
 std::string Numbers(std::span<const uint32_t> values) { return fmt::format("{}", fmt::join(values, " ")); }
 
@@ -27,23 +28,46 @@ void DumpTask(Out out, const runtime::Job& job, const RankProgram& program, uint
   const Task& task = program.tasks[index];
   std::string what;
   switch (task.kind) {
-    case TaskKind::kLoad: what = fmt::format("load {}", job.inputs[task.argument].name); break;
-    case TaskKind::kCompute: what = fmt::format("run {}", program.bodies[task.argument].name); break;
-    case TaskKind::kAccumulate: what = task.flag != 0 ? "assign" : "add"; break;
-    case TaskKind::kSend: what = fmt::format("send to peer {}", task.argument); break;
-    case TaskKind::kRecv: what = fmt::format("receive from peer {}", task.argument); break;
-    case TaskKind::kCollective: what = fmt::format("join {}", program.collectives[task.argument].name); break;
-    case TaskKind::kSumSquares: what = "sum squares"; break;
-    case TaskKind::kClip: what = "clip"; break;
-    case TaskKind::kUpdate: what = fmt::format("update {}", program.parameters[task.argument].name); break;
-    case TaskKind::kLossFold: what = "fold losses"; break;
-    case TaskKind::kBarrier: what = "barrier"; break;
+    case TaskKind::kLoad:
+      what = fmt::format("load {}", job.inputs[task.argument].name);
+      break;
+    case TaskKind::kCompute:
+      what = fmt::format("run {}", program.bodies[task.argument].name);
+      break;
+    case TaskKind::kAccumulate:
+      what = task.flag != 0 ? "assign" : "add";
+      break;
+    case TaskKind::kSend:
+      what = fmt::format("send to peer {}", task.argument);
+      break;
+    case TaskKind::kRecv:
+      what = fmt::format("receive from peer {}", task.argument);
+      break;
+    case TaskKind::kCollective:
+      what = fmt::format("join {}", program.collectives[task.argument].name);
+      break;
+    case TaskKind::kSumSquares:
+      what = "sum squares";
+      break;
+    case TaskKind::kClip:
+      what = "clip";
+      break;
+    case TaskKind::kUpdate:
+      what = fmt::format("update {}", program.parameters[task.argument].name);
+      break;
+    case TaskKind::kLossFold:
+      what = "fold losses";
+      break;
+    case TaskKind::kBarrier:
+      what = "barrier";
+      break;
   }
   fmt::format_to(out, "    {:>6} {}", index, job.strings[task.name]);
   if (task.microbatch >= 0) fmt::format_to(out, " mb {}", task.microbatch);
   fmt::format_to(out, ": {}", what);
   if (task.operand_count > 0) {
-    fmt::format_to(out, " on {}", Numbers(program.task_operands.subspan(task.first_operand, task.operand_count)));
+    fmt::format_to(out, " on {}",
+                   Numbers(program.task_operands.subspan(task.first_operand, task.operand_count)));
   }
   if (task.wait_count > 0) {
     fmt::format_to(out, " after {}", Numbers(program.waits.subspan(task.first_wait, task.wait_count)));
@@ -59,8 +83,8 @@ void DumpProgram(Out out, const runtime::Job& job, const RankProgram& program, c
   fmt::format_to(out, "\n{} {}: arena {} B, static {} B\n", kind, program.name, program.arena_bytes,
                  program.static_bytes);
   for (const runtime::RankRow& row : program.ranks) {
-    fmt::format_to(out, "  rank {} replica {} peers [{}] groups [{}]\n", row.rank, row.replica, Numbers(row.peers),
-                   Numbers(row.groups));
+    fmt::format_to(out, "  rank {} replica {} peers [{}] groups [{}]\n", row.rank, row.replica,
+                   Numbers(row.peers), Numbers(row.groups));
   }
   fmt::format_to(out, "  bodies\n");
   for (size_t i = 0; i < program.bodies.size(); ++i) {
@@ -72,10 +96,12 @@ void DumpProgram(Out out, const runtime::Job& job, const RankProgram& program, c
       fmt::format_to(out, "           {}(", call.kernel);
       for (uint32_t o = 0; o < call.operand_count; ++o) {
         const runtime::CallOperand& operand = program.call_operands[call.first_operand + o];
-        fmt::format_to(out, "{}{}{}", o == 0 ? "" : ", ", operand.local == 0 ? "f" : "s+",
-                       operand.local == 0 ? int64_t{operand.value} : int64_t{operand.value} * runtime::kAlignment);
+        fmt::format_to(
+            out, "{}{}{}", o == 0 ? "" : ", ", operand.local == 0 ? "f" : "s+",
+            operand.local == 0 ? int64_t{operand.value} : int64_t{operand.value} * runtime::kAlignment);
       }
-      for (uint32_t n = 0; n < call.int_count; ++n) fmt::format_to(out, ", {}", program.call_ints[call.first_int + n]);
+      for (uint32_t n = 0; n < call.int_count; ++n)
+        fmt::format_to(out, ", {}", program.call_ints[call.first_int + n]);
       for (uint32_t n = 0; n < call.scalar_count; ++n) {
         fmt::format_to(out, ", {}", program.call_scalars[call.first_scalar + n]);
       }
@@ -113,10 +139,11 @@ void DumpProgram(Out out, const runtime::Job& job, const RankProgram& program, c
 std::string DumpJob(const runtime::Job& job) {
   std::string text;
   Out out(text);
-  fmt::format_to(out, "job {}: {} ranks, {} roles, {} microbatches of {} samples, {} replicas, plan {}\n", job.name,
-                 job.rank_count, job.train.size(), job.microbatches, job.samples_per_microbatch, job.replicas,
-                 job.plan_hash == nullptr ? "" : job.plan_hash);
-  for (size_t i = 0; i < job.groups.size(); ++i) fmt::format_to(out, "group {}: {}\n", i, Numbers(job.groups[i]));
+  fmt::format_to(out, "job {}: {} ranks, {} roles, {} microbatches of {} samples, {} replicas, plan {}\n",
+                 job.name, job.rank_count, job.train.size(), job.microbatches, job.samples_per_microbatch,
+                 job.replicas, job.plan_hash == nullptr ? "" : job.plan_hash);
+  for (size_t i = 0; i < job.groups.size(); ++i)
+    fmt::format_to(out, "group {}: {}\n", i, Numbers(job.groups[i]));
   for (const RankProgram& program : job.train) DumpProgram(out, job, program, "train");
   for (const RankProgram& program : job.eval) DumpProgram(out, job, program, "eval");
   return text;

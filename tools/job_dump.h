@@ -1,5 +1,5 @@
-// A job as text for people (`piperc --emit=program`): roles, memory, parameters, and every task with what it waits
-// for. Deterministic; nothing reads it back.
+// A job as text for people (`piperc --emit=program`): roles, memory, parameters, and every task with what it
+// waits for. Deterministic; nothing reads it back.
 #pragma once
 
 #include <string>

@@ -44,8 +44,8 @@ std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& re
                         ir::FormatBytes(totals.collective_bytes));
   }
   text += fmt::format("peak memory  {} (largest arena of a rank)\n\n", ir::FormatBytes(totals.peak_memory));
-  text += fmt::format("{:<12} {:>7} {:>12} {:>10} {:>10} {:>5} {:>5} {:>10}\n", "", "busy", "idle", "memory", "static",
-                      "acts", "sends", "sent");
+  text += fmt::format("{:<12} {:>7} {:>12} {:>10} {:>10} {:>5} {:>5} {:>10}\n", "", "busy", "idle", "memory",
+                      "static", "acts", "sends", "sent");
   const std::vector<TimelineRow> rows = TimelineRows(job, result, expanded);
   constexpr size_t kMaxRows = 64;
   for (size_t i = 0; i < std::min(rows.size(), kMaxRows); ++i) {
@@ -53,8 +53,9 @@ std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& re
     const ir::RoleStatistics& s = result.roles[expanded ? i : role];
     text += fmt::format("{:<12} {:>5.1f} % {:>12} {:>10} {:>10} {:>5} {:>5} {:>10}\n", rows[i].label,
                         100 * Share(s.busy, result.makespan), ir::FormatTime(s.idle),
-                        ir::FormatBytes(rows[i].program->arena_bytes), ir::FormatBytes(rows[i].program->static_bytes),
-                        s.peak_activations, s.messages, ir::FormatBytes(s.message_bytes));
+                        ir::FormatBytes(rows[i].program->arena_bytes),
+                        ir::FormatBytes(rows[i].program->static_bytes), s.peak_activations, s.messages,
+                        ir::FormatBytes(s.message_bytes));
   }
   if (rows.size() > kMaxRows) text += fmt::format("{} more rows\n", rows.size() - kMaxRows);
   return text;

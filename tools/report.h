@@ -15,7 +15,7 @@ std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& re
 struct Totals {
   int64_t messages = 0, message_bytes = 0, collectives = 0, collective_bytes = 0;  // a step, all ranks
   int64_t peak_memory = 0;                                                         // largest arena of a rank
-  double busy = 0;                                                                 // mean busy share of compute
+  double busy = 0;  // mean busy share of compute
 };
 Totals SumUp(const runtime::Job& job, const ir::SimulationResult& result, bool expanded);
 

@@ -1,5 +1,5 @@
-// What the commands share: the options that all of them have, the sources and diagnostics of one invocation, and the
-// road from a file to a plan.
+// What the commands share: the options that all of them have, the sources and diagnostics of one invocation,
+// and the road from a file to a plan.
 #pragma once
 
 #include <optional>

@@ -24,12 +24,18 @@ std::string Label(std::span<const runtime::RankRow> ranks) {
 // Light backgrounds with dark text: legible on dark and light terminals.
 std::string_view Colour(char letter) {
   switch (letter) {
-    case 'F': return "\x1b[30;104m";
-    case 'B': return "\x1b[30;102m";
-    case 'W': return "\x1b[30;103m";
-    case 'R': return "\x1b[30;106m";
-    case 'U': return "\x1b[30;105m";
-    default: return "\x1b[2m";
+    case 'F':
+      return "\x1b[30;104m";
+    case 'B':
+      return "\x1b[30;102m";
+    case 'W':
+      return "\x1b[30;103m";
+    case 'R':
+      return "\x1b[30;106m";
+    case 'U':
+      return "\x1b[30;105m";
+    default:
+      return "\x1b[2m";
   }
 }
 
@@ -65,7 +71,8 @@ std::string Row(const TimelineRow& row, Picoseconds makespan, int width) {
       const ir::TaskTiming& timing = row.timings[stream.first_task + i];
       if (timing.end <= timing.start) continue;
       const size_t letter = kLetters.find(letters[i]);
-      int column = static_cast<int>(static_cast<__int128>(timing.start) * width / std::max<Picoseconds>(makespan, 1));
+      int column =
+          static_cast<int>(static_cast<__int128>(timing.start) * width / std::max<Picoseconds>(makespan, 1));
       for (; column < width && boundary(column) < timing.end; ++column) {
         const Picoseconds begin = std::max(timing.start, boundary(column));
         const Picoseconds end = std::min(timing.end, boundary(column + 1));
@@ -88,15 +95,19 @@ std::string Row(const TimelineRow& row, Picoseconds makespan, int width) {
 
 char TaskLetter(const runtime::Task& task) {
   switch (task.kind) {
-    case runtime::TaskKind::kCompute: return "FBWR"[std::min<uint8_t>(task.flag, 3)];
+    case runtime::TaskKind::kCompute:
+      return "FBWR"[std::min<uint8_t>(task.flag, 3)];
     case runtime::TaskKind::kUpdate:
     case runtime::TaskKind::kClip:
-    case runtime::TaskKind::kSumSquares: return 'U';
-    default: return 0;
+    case runtime::TaskKind::kSumSquares:
+      return 'U';
+    default:
+      return 0;
   }
 }
 
-std::vector<TimelineRow> TimelineRows(const runtime::Job& job, const ir::SimulationResult& result, bool expanded) {
+std::vector<TimelineRow> TimelineRows(const runtime::Job& job, const ir::SimulationResult& result,
+                                      bool expanded) {
   std::vector<TimelineRow> rows;
   if (expanded) {
     for (uint32_t rank = 0; rank < job.rank_count; ++rank) {
@@ -107,14 +118,18 @@ std::vector<TimelineRow> TimelineRows(const runtime::Job& job, const ir::Simulat
   std::vector<uint32_t> order(job.train.size());
   for (uint32_t role = 0; role < order.size(); ++role) order[role] = role;
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    auto first = [&](uint32_t role) { return job.train[role].ranks.empty() ? 0 : job.train[role].ranks[0].rank; };
+    auto first = [&](uint32_t role) {
+      return job.train[role].ranks.empty() ? 0 : job.train[role].ranks[0].rank;
+    };
     return first(a) < first(b);
   });
-  for (uint32_t role : order) rows.push_back({Label(job.train[role].ranks), &job.train[role], result.timings[role]});
+  for (uint32_t role : order)
+    rows.push_back({Label(job.train[role].ranks), &job.train[role], result.timings[role]});
   return rows;
 }
 
-std::string RenderTimeline(const std::vector<TimelineRow>& rows, Picoseconds makespan, const TimelineOptions& options) {
+std::string RenderTimeline(const std::vector<TimelineRow>& rows, Picoseconds makespan,
+                           const TimelineOptions& options) {
   size_t label_width = 0;
   const size_t shown = std::min(rows.size(), options.max_rows);
   for (size_t i = 0; i < shown; ++i) label_width = std::max(label_width, rows[i].label.size());
@@ -128,7 +143,8 @@ std::string RenderTimeline(const std::vector<TimelineRow>& rows, Picoseconds mak
     } else {
       for (size_t begin = 0; begin < cells.size();) {
         const size_t end = std::min(cells.find_first_not_of(cells[begin], begin), cells.size());
-        text += fmt::format("{}{}\x1b[0m", Colour(cells[begin]), std::string_view(cells).substr(begin, end - begin));
+        text += fmt::format("{}{}\x1b[0m", Colour(cells[begin]),
+                            std::string_view(cells).substr(begin, end - begin));
         begin = end;
       }
     }

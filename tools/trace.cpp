@@ -16,9 +16,15 @@ std::string Microseconds(Picoseconds ps) { return fmt::format("{}.{:06}", ps / 1
 
 // The length of the UTF-8 sequence at `text[at]`, 0 if it is none.
 size_t SequenceLength(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u; };
+  const auto byte = [&](size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
+  };
   const unsigned first = byte(0);
-  const size_t length = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3 : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+  const size_t length = first < 0x80                    ? 1
+                        : first >= 0xc2 && first < 0xe0 ? 2
+                        : first >= 0xe0 && first < 0xf0 ? 3
+                        : first >= 0xf0 && first < 0xf5 ? 4
+                                                        : 0;
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
@@ -64,18 +70,23 @@ std::string ChromeTrace(const runtime::Job& job, const std::vector<TimelineRow>&
     text += '}';
     first = false;
   };
-  auto string = [&](uint32_t index) { return index < job.strings.size() ? std::string_view(job.strings[index]) : ""; };
+  auto string = [&](uint32_t index) {
+    return index < job.strings.size() ? std::string_view(job.strings[index]) : "";
+  };
   std::map<std::pair<uint32_t, int32_t>, int> flows;  // (key, microbatch) -> id
   auto flow_id = [&](const runtime::Task& task) {
-    return flows.emplace(std::pair{task.key, task.microbatch}, static_cast<int>(flows.size()) + 1).first->second;
+    return flows.emplace(std::pair{task.key, task.microbatch}, static_cast<int>(flows.size()) + 1)
+        .first->second;
   };
   for (size_t r = 0; r < rows.size(); ++r) {
     const TimelineRow& row = rows[r];
-    event(fmt::format("\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":{}}}", r, JsonString(row.label)));
+    event(fmt::format("\"ph\":\"M\",\"pid\":{},\"name\":\"process_name\",\"args\":{{\"name\":{}}}", r,
+                      JsonString(row.label)));
     for (size_t s = 0; s < row.program->streams.size(); ++s) {
       const runtime::Stream& stream = row.program->streams[s];
-      event(fmt::format("\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}", r, s,
-                        JsonString(stream.name)));
+      event(
+          fmt::format("\"ph\":\"M\",\"pid\":{},\"tid\":{},\"name\":\"thread_name\",\"args\":{{\"name\":{}}}",
+                      r, s, JsonString(stream.name)));
       for (uint32_t i = 0; i < stream.task_count; ++i) {
         const runtime::Task& task = row.program->tasks[stream.first_task + i];
         const ir::TaskTiming& timing = row.timings[stream.first_task + i];
@@ -84,15 +95,17 @@ std::string ChromeTrace(const runtime::Job& job, const std::vector<TimelineRow>&
         if (task.bytes > 0) args += fmt::format("\"bytes\":{},", task.bytes);
         if (task.origin != 0) args += fmt::format("\"line\":{},", JsonString(string(task.origin)));
         if (!args.empty()) args.pop_back();
-        event(fmt::format("\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"name\":{},\"args\":{{{}}}", r, s,
-                          Microseconds(timing.start), Microseconds(timing.end - timing.start),
-                          JsonString(string(task.name)), args));
+        event(
+            fmt::format("\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"name\":{},\"args\":{{{}}}",
+                        r, s, Microseconds(timing.start), Microseconds(timing.end - timing.start),
+                        JsonString(string(task.name)), args));
         if ((task.kind == TaskKind::kSend || task.kind == TaskKind::kRecv) && task.key != runtime::kNone) {
           const bool send = task.kind == TaskKind::kSend;
-          event(fmt::format("\"ph\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"id\":{},\"name\":\"message\",\"cat\":"
-                            "\"message\"{}",
-                            send ? "s" : "f", r, s, Microseconds(send ? timing.start : timing.end), flow_id(task),
-                            send ? "" : ",\"bp\":\"e\""));
+          event(fmt::format(
+              "\"ph\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},\"id\":{},\"name\":\"message\",\"cat\":"
+              "\"message\"{}",
+              send ? "s" : "f", r, s, Microseconds(send ? timing.start : timing.end), flow_id(task),
+              send ? "" : ",\"bp\":\"e\""));
         }
       }
     }

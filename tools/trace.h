@@ -1,5 +1,5 @@
-// A simulated step as a Chrome trace (chrome://tracing, Perfetto): a process a rank, a thread a stream, an event a
-// task, an arrow a message; times are relative to the step's start.
+// A simulated step as a Chrome trace (chrome://tracing, Perfetto): a process a rank, a thread a stream, an
+// event a task, an arrow a message; times are relative to the step's start.
 #pragma once
 
 #include <string>
