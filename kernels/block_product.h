@@ -5,6 +5,7 @@
 
 #include "kernels/gemm.h"
 #include "kernels/simd.h"
+#include "kernels/transpose.h"
 
 namespace piper::kernels::PIPER_ISA {
 
@@ -70,13 +71,9 @@ inline void PackRight(const T* b, int64_t stride, bool transposed, int64_t k, in
         }
       }
     } else {
-      for (int64_t c = 0; c < kPanelColumns; ++c) {
-        const T* column = b + (j + c) * stride;
-        if (c < width) {
-          for (int64_t p = 0; p < k; ++p) packed[p * kPanelColumns + c] = column[p];
-        } else {
-          for (int64_t p = 0; p < k; ++p) packed[p * kPanelColumns + c] = T(0);
-        }
+      TransposeBlock(b + j * stride, stride, width, k, packed, kPanelColumns);
+      for (int64_t p = 0; width < kPanelColumns && p < k; ++p) {
+        for (int64_t c = width; c < kPanelColumns; ++c) packed[p * kPanelColumns + c] = T(0);
       }
     }
   }
@@ -134,18 +131,15 @@ TileFunction FindTile(int64_t rows, int64_t vectors, bool columns);
 // C [m, n] = or += A B with k <= kGemmBlockK, f32: tiles of registers.
 inline void BlockProduct(LeftOperand<float> a, RightOperand<float> b, int64_t m, int64_t n, int64_t k,
                          float* c, int64_t c_stride, bool add) {
-  TileFunction full = FindTile(kTileRows, kTileVectors, a.columns);
+  // Tiles of nearly equal heights: 16 rows as 8 + 8, not 14 + 2, which would wait on the latency of its few
+  // chains.
+  int64_t tiles = (m + kTileRows - 1) / kTileRows;
   for (int64_t j = 0; j < n; j += kPanelColumns, b.data += b.panel_stride) {
     int64_t width = MinInt(kPanelColumns, n - j);
-    int64_t vectors = (width + kLanes - 1) / kLanes;
+    int64_t vectors = width <= kLanes ? 1 : kTileVectors;
     int64_t i = 0;
-    if (vectors == kTileVectors) {
-      for (; i + kTileRows <= m; i += kTileRows) {
-        full(a.Row(i).data, a.stride, b.data, b.row_stride, k, c + i * c_stride + j, c_stride, width, add);
-      }
-    }
-    while (i < m) {
-      int64_t rows = MinInt(kTileRows, m - i);
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      int64_t rows = (m - i) / (tiles - tile);
       FindTile(rows, vectors, a.columns)(a.Row(i).data, a.stride, b.data, b.row_stride, k,
                                          c + i * c_stride + j, c_stride, width, add);
       i += rows;

@@ -1,6 +1,7 @@
 #include "kernels/copy.h"
 
 #include "kernels/simd.h"
+#include "kernels/transpose.h"
 
 namespace piper::kernels::PIPER_ISA {
 
@@ -44,9 +45,7 @@ void TransposeTiles(const T* x, T* y, int64_t rows, int64_t cols, int64_t col_st
     int64_t r1 = MinInt(r0 + kTile, rows);
     for (int64_t c0 = 0; c0 < cols; c0 += kTile) {
       int64_t c1 = MinInt(c0 + kTile, cols);
-      for (int64_t r = r0; r < r1; ++r) {
-        for (int64_t c = c0; c < c1; ++c) y[r * cols + c] = x[r + c * col_stride];
-      }
+      TransposeBlock(x + c0 * col_stride + r0, col_stride, c1 - c0, r1 - r0, y + r0 * cols + c0, cols);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "kernels/cross_entropy.h"
 
+#include "kernels/column_sums.h"
 #include "kernels/vector_math.h"
 
 namespace piper::kernels::PIPER_ISA {
@@ -8,8 +9,7 @@ namespace {
 
 template <typename T>
 T LogSumExp(const T* x, int64_t cols) {
-  T largest = x[0];
-  for (int64_t c = 1; c < cols; ++c) largest = x[c] > largest || x[c] != x[c] ? x[c] : largest;
+  T largest = RowMax(x, cols);
   auto shift = Vec<T>::Broadcast(largest);
   auto sum = Vec<T>::Zero();
   int64_t c = 0;

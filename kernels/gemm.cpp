@@ -16,26 +16,25 @@ static_assert((kGemmBlockK * kBlockN + kGemmBlockK * kBlockM) * 4 <= kGemmScratc
 float* Scratch(const float*) { return ScratchF32(); }
 double* Scratch(const double*) { return ScratchF64(); }
 
-// Copies rows [0, m) of op(A), k deep, to tiles of kTileRows rows: element (i, p) of a tile is at p *
-// kTileRows + i.
+// Copies rows [0, m) of op(A), k deep, to tiles of `height` rows: element (i, p) of a tile is at p * height +
+// i.
 template <typename T>
-void PackLeft(LeftOperand<T> a, int64_t m, int64_t k, T* packed) {
-  for (int64_t i = 0; i < m; i += kTileRows, packed += kTileRows * k) {
-    int64_t rows = MinInt(kTileRows, m - i);
+void PackLeft(LeftOperand<T> a, int64_t m, int64_t k, int64_t height, T* packed) {
+  for (int64_t i = 0; i < m; i += height, packed += height * k) {
+    int64_t rows = MinInt(height, m - i);
     LeftOperand<T> tile = a.Row(i);
     if (tile.columns) {
       for (int64_t p = 0; p < k; ++p) {
-        for (int64_t r = 0; r < rows; ++r) packed[p * kTileRows + r] = tile.data[p * tile.stride + r];
+        for (int64_t r = 0; r < rows; ++r) packed[p * height + r] = tile.data[p * tile.stride + r];
       }
     } else {
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t p = 0; p < k; ++p) packed[p * kTileRows + r] = tile.data[r * tile.stride + p];
-      }
+      TransposeBlock(tile.data, tile.stride, rows, k, packed, height);
     }
   }
 }
 
-// Rows that lie a multiple of 4 KiB apart fall into one set of the first-level cache and evict each other.
+// Rows that lie a multiple of 2 KiB apart fall into one or two sets of the first-level cache and evict each
+// other.
 template <typename T>
 bool ReadableInPlace(const LeftOperand<T>& a) {
   return !a.columns && (a.stride * static_cast<int64_t>(sizeof(T))) % 2048 != 0;
@@ -64,12 +63,15 @@ void Multiply(const T* a, const T* b, T* c, int64_t m, int64_t n, int64_t k, boo
           BlockProduct(block, right, mb, nb, kb, out, n, k0 != 0);
           continue;
         }
-        PackLeft(block, mb, kb, packed_a);
+        // Tiles of nearly equal heights, for the reason given in BlockProduct.
+        int64_t tiles = (mb + kTileRows - 1) / kTileRows;
+        int64_t height = (mb + tiles - 1) / tiles;
+        PackLeft(block, mb, kb, height, packed_a);
         for (int64_t j = 0; j < nb; j += kPanelColumns) {
           RightOperand<T> panel{right.data + j / kPanelColumns * right.panel_stride, right.row_stride, 0};
-          for (int64_t i = 0; i < mb; i += kTileRows) {
-            LeftOperand<T> tile{packed_a + i * kb, kTileRows, true};
-            BlockProduct(tile, panel, MinInt(kTileRows, mb - i), MinInt(kPanelColumns, nb - j), kb,
+          for (int64_t i = 0; i < mb; i += height) {
+            LeftOperand<T> tile{packed_a + i * kb, height, true};
+            BlockProduct(tile, panel, MinInt(height, mb - i), MinInt(kPanelColumns, nb - j), kb,
                          out + i * n + j, n, k0 != 0);
           }
         }

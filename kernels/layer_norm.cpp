@@ -1,6 +1,6 @@
 #include "kernels/layer_norm.h"
 
-#include "kernels/reduce.h"
+#include "kernels/column_sums.h"
 #include "kernels/simd.h"
 
 namespace piper::kernels::PIPER_ISA {
@@ -80,24 +80,12 @@ void layer_norm_backward_input(const T* x, const T* gamma, const T* mean, const 
 template <typename T>
 void layer_norm_backward_params(const T* x, const T* mean, const T* rstd, const T* dy, T* dgamma, T* dbeta,
                                 int64_t rows, int64_t cols) {
-  for (int64_t i = 0; i < cols; ++i) dgamma[i] = dbeta[i] = T(0);
-  for (int64_t r0 = 0; r0 < rows; r0 += kReduceBlock) {
-    int64_t r1 = MinInt(r0 + kReduceBlock, rows);
-    for (int64_t c = 0; c < cols; c += kLanes) {
-      int64_t width = MinInt(kLanes, cols - c);
-      auto weight = Vec<T>::Zero();
-      auto bias = Vec<T>::Zero();
-      for (int64_t r = r0; r < r1; ++r) {
-        auto g = Vec<T>::LoadPartial(dy + r * cols + c, width);
-        auto n = (Vec<T>::LoadPartial(x + r * cols + c, width) - Vec<T>::Broadcast(mean[r])) *
-                 Vec<T>::Broadcast(rstd[r]);
-        weight = Fma(g, n, weight);
-        bias = bias + g;
-      }
-      (Vec<T>::LoadPartial(dgamma + c, width) + weight).StorePartial(dgamma + c, width);
-      (Vec<T>::LoadPartial(dbeta + c, width) + bias).StorePartial(dbeta + c, width);
-    }
-  }
+  SumColumns<T, 2>(rows, cols, {dgamma, dbeta}, [&](auto& sum, int64_t r, int64_t c, int64_t width) {
+    auto g = Vec<T>::LoadPartial(dy + r * cols + c, width);
+    auto centered = Vec<T>::LoadPartial(x + r * cols + c, width) - Vec<T>::Broadcast(mean[r]);
+    sum[0] = Fma(g, centered * Vec<T>::Broadcast(rstd[r]), sum[0]);
+    sum[1] = sum[1] + g;
+  });
 }
 
 PIPER_EXPORT_KERNEL(layer_norm_forward)

@@ -10,8 +10,7 @@ void sgd_update(const T* gradient, T* parameter, T* velocity, int64_t n, int64_t
   auto rate = Vec<T>::Broadcast(static_cast<T>(-learning_rate));
   auto inertia = Vec<T>::Broadcast(static_cast<T>(momentum));
   auto decay = Vec<T>::Broadcast(static_cast<T>(weight_decay));
-  for (int64_t i = 0; i < n; i += kLanes) {
-    int64_t width = MinInt(kLanes, n - i);
+  auto step = [&](int64_t i, int64_t width) {
     auto p = Vec<T>::LoadPartial(parameter + i, width);
     auto d = Fma(decay, p, Vec<T>::LoadPartial(gradient + i, width));
     auto v = Fma(inertia, Vec<T>::LoadPartial(velocity + i, width), d);
@@ -22,7 +21,8 @@ void sgd_update(const T* gradient, T* parameter, T* velocity, int64_t n, int64_t
       d = v;
     }
     Fma(rate, d, p).StorePartial(parameter + i, width);
-  }
+  };
+  ForLanes(n, step);
 }
 
 template <typename T>
@@ -36,8 +36,7 @@ void adamw_update(const T* gradient, T* parameter, T* m, T* v, int64_t n, double
   auto root = Vec<T>::Broadcast(static_cast<T>(__builtin_sqrt(bias_correction2)));
   auto epsilon = Vec<T>::Broadcast(static_cast<T>(eps));
   auto step = Vec<T>::Broadcast(static_cast<T>(-(learning_rate / bias_correction1)));
-  for (int64_t i = 0; i < n; i += kLanes) {
-    int64_t width = MinInt(kLanes, n - i);
+  auto update = [&](int64_t i, int64_t width) {
     auto g = Vec<T>::LoadPartial(gradient + i, width);
     auto first = Vec<T>::LoadPartial(m + i, width);
     first = Fma(rest1, g - first, first);
@@ -49,7 +48,8 @@ void adamw_update(const T* gradient, T* parameter, T* m, T* v, int64_t n, double
     first.StorePartial(m + i, width);
     second.StorePartial(v + i, width);
     p.StorePartial(parameter + i, width);
-  }
+  };
+  ForLanes(n, update);
 }
 
 PIPER_EXPORT_KERNEL(sgd_update)

@@ -1,27 +1,11 @@
 #include "kernels/reduce.h"
 
+#include "kernels/column_sums.h"
 #include "kernels/simd.h"
 
 namespace piper::kernels::PIPER_ISA {
 
 namespace {
-
-// Adds up block by block; `y` holds the running sum of the finished blocks.
-template <typename T>
-void SumMiddle(const T* x, T* y, int64_t reduced, int64_t inner) {
-  for (int64_t c = 0; c < inner; c += kLanes) {
-    int64_t width = MinInt(kLanes, inner - c);
-    auto total = Vec<T>::Zero();
-    for (int64_t r0 = 0; r0 < reduced; r0 += kReduceBlock) {
-      auto sum = Vec<T>::LoadPartial(x + r0 * inner + c, width);
-      for (int64_t r = r0 + 1; r < MinInt(r0 + kReduceBlock, reduced); ++r) {
-        sum = sum + Vec<T>::LoadPartial(x + r * inner + c, width);
-      }
-      total = r0 == 0 ? sum : total + sum;
-    }
-    total.StorePartial(y + c, width);
-  }
-}
 
 template <typename T>
 T LargerOrNan(T a, T b) {
@@ -38,7 +22,9 @@ void reduce_sum(const T* x, T* y, int64_t outer, int64_t reduced, int64_t inner)
       y[o] = SumLanes<T>(
           reduced, [](auto u) { return u; }, source);
     } else {
-      SumMiddle(source, y + o * inner, reduced, inner);
+      SumColumns<T, 1>(reduced, inner, {y + o * inner}, [&](auto& sum, int64_t r, int64_t c, int64_t width) {
+        sum[0] = sum[0] + Vec<T>::LoadPartial(source + r * inner + c, width);
+      });
     }
   }
 }

@@ -1,6 +1,6 @@
 #include "kernels/rms_norm.h"
 
-#include "kernels/reduce.h"
+#include "kernels/column_sums.h"
 #include "kernels/simd.h"
 
 namespace piper::kernels::PIPER_ISA {
@@ -40,19 +40,10 @@ void rms_norm_backward_input(const T* x, const T* weight, const T* rstd, const T
 template <typename T>
 void rms_norm_backward_weight(const T* x, const T* rstd, const T* dy, T* dweight, int64_t rows,
                               int64_t cols) {
-  for (int64_t i = 0; i < cols; ++i) dweight[i] = T(0);
-  for (int64_t r0 = 0; r0 < rows; r0 += kReduceBlock) {
-    int64_t r1 = MinInt(r0 + kReduceBlock, rows);
-    for (int64_t c = 0; c < cols; c += kLanes) {
-      int64_t width = MinInt(kLanes, cols - c);
-      auto sum = Vec<T>::Zero();
-      for (int64_t r = r0; r < r1; ++r) {
-        auto n = Vec<T>::LoadPartial(x + r * cols + c, width) * Vec<T>::Broadcast(rstd[r]);
-        sum = Fma(Vec<T>::LoadPartial(dy + r * cols + c, width), n, sum);
-      }
-      (Vec<T>::LoadPartial(dweight + c, width) + sum).StorePartial(dweight + c, width);
-    }
-  }
+  SumColumns<T, 1>(rows, cols, {dweight}, [&](auto& sum, int64_t r, int64_t c, int64_t width) {
+    auto n = Vec<T>::LoadPartial(x + r * cols + c, width) * Vec<T>::Broadcast(rstd[r]);
+    sum[0] = Fma(Vec<T>::LoadPartial(dy + r * cols + c, width), n, sum[0]);
+  });
 }
 
 PIPER_EXPORT_KERNEL(rms_norm_forward)

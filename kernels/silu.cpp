@@ -34,15 +34,15 @@ void swiglu_forward(const T* gate, const T* up, T* y, int64_t n) {
 
 template <typename T>
 void swiglu_backward(const T* gate, const T* up, const T* dy, T* dgate, T* dup, int64_t n) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    int64_t width = MinInt(kLanes, n - i);
+  auto step = [&](int64_t i, int64_t width) {
     auto u = Vec<T>::LoadPartial(gate + i, width);
     auto v = Vec<T>::LoadPartial(up + i, width);
     auto g = Vec<T>::LoadPartial(dy + i, width);
     auto s = Sigmoid(u);
     (g * v * SiluSlope<T>(u, s)).StorePartial(dgate + i, width);
     (g * (u * s)).StorePartial(dup + i, width);
-  }
+  };
+  ForLanes(n, step);
 }
 
 PIPER_EXPORT_KERNEL(silu_forward)

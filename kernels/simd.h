@@ -329,6 +329,14 @@ inline float ReduceMax<float>(const Vec<float>& x) {
 }
 #endif
 
+// step(i, width) for each sixteen of n elements; width is below sixteen for the tail only.
+template <typename F>
+inline void ForLanes(int64_t n, F step) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) step(i, kLanes);
+  if (i < n) step(i, n - i);
+}
+
 // y[i] = f(a[i], ...) over n elements, sixteen at a time; the tail sees zeros beyond n.
 template <typename T, typename F, typename... Inputs>
 inline void MapLanes(int64_t n, T* y, F f, const Inputs*... inputs) {

@@ -1,23 +1,9 @@
 #include "kernels/softmax.h"
 
+#include "kernels/column_sums.h"
 #include "kernels/vector_math.h"
 
 namespace piper::kernels::PIPER_ISA {
-
-namespace {
-
-template <typename T>
-T RowMax(const T* x, int64_t cols) {
-  auto lowest = Vec<T>::Broadcast(-static_cast<T>(__builtin_inf()));
-  auto largest = lowest;
-  int64_t c = 0;
-  for (; c + kLanes <= cols; c += kLanes) largest = Max(largest, Vec<T>::Load(x + c));
-  T result = ReduceMax(largest);
-  for (; c < cols; ++c) result = x[c] > result ? x[c] : result;
-  return result;
-}
-
-}  // namespace
 
 template <typename T>
 void softmax_forward(const T* x, T* y, int64_t rows, int64_t cols) {

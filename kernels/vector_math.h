@@ -17,6 +17,7 @@ inline Vec<float> Polynomial(Vec<float> x, const float (&c)[n]) {
   return r;
 }
 
+// NaN stays: the sum p is NaN, and AddExponent adds nothing for an n that is NaN.
 // x = n log(2) + r with |r| <= log(2)/2; exp(r) = 1 + r + r^2 q(r), q interpolated at Chebyshev nodes.
 inline Vec<float> Exp(Vec<float> x) {
   constexpr float kQ[] = {0.5f, 0.166665763f, 0.0416665524f, 0.00836329255f, 0.00139263261f};
@@ -27,8 +28,7 @@ inline Vec<float> Exp(Vec<float> x) {
   V p = Fma(r * r, Polynomial(r, kQ), r) + V::Broadcast(1.0f);
   V y = AddExponent(p, n);
   y = Select(x < V::Broadcast(-87.3365f), V::Zero(), y);
-  y = Select(x > V::Broadcast(88.7228f), V::Broadcast(__builtin_inff()), y);
-  return Select(IsNan(x), x, y);
+  return Select(x > V::Broadcast(88.7228f), V::Broadcast(__builtin_inff()), y);
 }
 
 // log(m 2^e) = e log(2) + log(1 + f), f = m - 1; log(1 + f) = f - f^2/2 + f^3 p(f).

