@@ -281,6 +281,7 @@ std::string Graph::ToText() const {
     text += '\n';
   }
   for (const Loss& loss : losses) text += fmt::format("  loss {} = {}\n", loss.name, value_name(loss.value));
+  for (ValueId output : outputs) text += fmt::format("  output {}\n", value_name(output));
   text += "}\n";
   return text;
 }

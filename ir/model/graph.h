@@ -129,6 +129,7 @@ class Graph {
   std::vector<Value> values;
   std::vector<TagPath> tag_paths = {{}};  // interned; entry 0 is the empty path
   std::vector<Loss> losses;
+  std::vector<ValueId> outputs;  // wanted besides the losses: the logits of a graph for inference
   std::string name = "model";
 
   // Parameters and inputs get one value each, created here.

@@ -31,7 +31,7 @@ std::string_view PassName(Pass pass) {
 
 namespace {
 
-// Operations that contribute to a loss, or, without losses, to a result that nothing reads.
+// Operations that contribute to a loss or to a wanted output.
 std::vector<bool> LiveOperations(const Graph& graph) {
   std::vector<bool> live(graph.operations.size(), false);
   auto mark = [&](ValueId value) {
@@ -39,14 +39,9 @@ std::vector<bool> LiveOperations(const Graph& graph) {
     if (v.source == Value::Source::kOperation) live[v.index] = true;
   };
   for (const Loss& loss : graph.losses) mark(loss.value);
-  std::vector<std::vector<Graph::Use>> uses;
-  if (graph.losses.empty()) uses = graph.BuildUses();
+  for (ValueId output : graph.outputs) mark(output);
   for (size_t id = graph.operations.size(); id-- > 0;) {
     const Operation& op = graph.operations[id];
-    if (graph.losses.empty() && std::all_of(op.results.begin(), op.results.end(),
-                                            [&](ValueId result) { return uses[result].empty(); })) {
-      live[id] = true;
-    }
     if (!live[id]) continue;
     for (ValueId operand : op.operands) mark(operand);
   }
@@ -155,17 +150,8 @@ void SplitRegions(RegionGraph* result, const std::vector<bool>& live,
     result->regions[result->value_region[value]].losses.push_back(i);
     readers[value];
   }
-  if (graph.losses.empty()) {
-    // Inference: what nothing reads is the result.
-    std::vector<std::vector<Graph::Use>> uses = graph.BuildUses();
-    for (size_t id = 0; id < graph.operations.size(); ++id) {
-      const Operation& op = graph.operations[id];
-      if (!live[id]) continue;
-      size_t visible = FindOperation(op.kind)->visible_results(op.results.size());
-      for (size_t i = 0; i < visible; ++i) {
-        if (uses[op.results[i]].empty()) readers[op.results[i]];
-      }
-    }
+  for (ValueId value : graph.outputs) {
+    if (result->value_region[value] != kNone) readers[value];
   }
   for (auto& [value, regions] : readers) {
     result->regions[result->value_region[value]].outputs.push_back({value, regions, {}});
