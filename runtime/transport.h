@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "runtime/program.h"
 #include "runtime/status.h"
@@ -21,7 +22,8 @@ namespace piper::runtime {
 // The two threads of a rank.
 enum class Engine : uint8_t { kCompute, kCommunication };
 
-enum class Progress : uint8_t { kPending, kDone, kFailed };
+// kWorking: not done, but moved data: test again before going to sleep. kFailed: the job was aborted.
+enum class Progress : uint8_t { kPending, kWorking, kDone, kFailed };
 
 // A send or receive of one task. The executor fills the upper part once and `sequence` for every run.
 struct Message {
@@ -45,11 +47,12 @@ struct CollectiveOperation {
   uint32_t lane = 0;                  // which of the rank's streams with collectives
   std::span<std::byte* const> contributions;
   std::byte* output = nullptr;  // null: none
-  uint64_t key = 0;             // of name and run: equal on all members
-  // state of the transport's
+  uint64_t key = 0;                       // of name and run: equal on all members
+  // The transport's own state. `lanes` has an entry a member, made before the run.
+  std::vector<uint8_t> lanes;
   uint32_t phase = 0;
-  int64_t done = 0;
-  uint32_t scan = 0;
+  uint32_t scan = 0;  // members seen to have reached the phase
+  int64_t done = 0;   // elements
 };
 
 class Transport {

@@ -1,0 +1,130 @@
+// Private to the executor's sources: a program made ready for running, and what the two engines of a rank share.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/executor.h"
+
+namespace piper::runtime {
+
+// A stream while a run goes on. Only its engine's thread touches it.
+struct StreamRun {
+  uint32_t cursor = 0;       // next task
+  uint32_t end = 0;
+  uint32_t group_begin = 0;  // of the fused tasks under way: [group_begin, group_end), completed together
+  uint32_t group_end = 0;
+  bool started = false;      // the task at the cursor is under way
+};
+
+// One of the rank's programs (train or eval), with everything resolved that a run needs, so that a run allocates
+// nothing.
+struct ProgramState {
+  const RankProgram* program = nullptr;
+  const RankRow* row = nullptr;
+  BodyRunner* bodies = nullptr;
+  BatchSource* source = nullptr;
+  bool train = true;
+  bool has_clip = false;
+
+  std::vector<void*> operands;                           // address of every task operand
+  std::vector<std::byte*> scratch;                       // a stream; null: does not compute
+  std::vector<uint8_t> wakes_other;                      // a task: a task of the other engine waits for it
+  std::vector<uint32_t> request;                         // a task: into messages or collectives
+  std::vector<Message> messages;
+  std::vector<CollectiveOperation> collectives;
+  std::vector<std::vector<std::byte*>> contributions;    // behind CollectiveOperation::contributions
+  std::vector<uint64_t> names;                           // hash of the name, a collective operation
+  std::vector<StreamRun> streams;
+  std::vector<uint32_t> engine_streams[2];               // by Engine
+
+  std::unique_ptr<std::atomic<uint32_t>[]> done;         // a task: the last run in which it completed
+  std::vector<uint32_t> uses;                            // a buffer: operands of tasks that are it; 0: static
+  std::unique_ptr<std::atomic<uint32_t>[]> remaining;    // a buffer: uses left in this run
+  std::unique_ptr<std::atomic<uint32_t>[]> acquired;     // a buffer: the last run that acquired it
+  std::unique_ptr<std::atomic<uint8_t>[]> health;        // a buffer, check mode: see Health
+  std::vector<TaskTime> times;
+};
+
+enum class Health : uint8_t { kUnknown, kFinite, kBad };
+
+struct Executor::State {
+  Setup setup;
+  std::byte* arena = nullptr;
+  int64_t arena_bytes = 0;
+  ProgramState train, eval;
+  Executor* self = nullptr;
+
+  // The run under way, written by the compute thread before it wakes the other.
+  ProgramState* current = nullptr;
+  uint32_t run = 0;
+  uint64_t step = 0;
+  bool updates = true;   // false while a step is repeated to find a value that is not finite
+  bool checking = false;
+  std::atomic<uint32_t> go{0}, communication_done{0};
+  std::atomic<bool> stop{false};
+  std::thread communication;
+
+  std::atomic<bool> finite{true};
+  StepOutcome outcome;
+  std::mutex source_mutex;
+  std::mutex finding_mutex;
+  std::string finding;
+
+  std::atomic<int64_t> live{0}, peak_live{0}, high_water{0};
+  int64_t static_bytes = 0;
+  RankStatistics counts;
+  std::atomic<int64_t> sent{0}, sent_bytes{0}, joined{0}, joined_bytes{0};
+
+  void (*observer)(void*, Executor&, uint64_t) = nullptr;
+  void* observer_state = nullptr;
+  uint64_t delay_state[2] = {0, 0};
+
+  Transport& transport() { return *setup.transport; }
+  const Job& job() const { return *setup.job; }
+  std::byte* At(const ProgramState& program, uint32_t buffer) const {
+    return arena + program.program->buffers[buffer].offset;
+  }
+  const char* Text(uint32_t string) const { return job().strings[string]; }
+
+  // executor.cpp
+  Status Prepare(ProgramState& program, const RankProgram& source, BodyRunner* bodies, BatchSource* batches,
+                 bool train_program);
+  Status AgreeOnMessages();
+
+  // engine.cpp: one run of `program` on both engines.
+  Status Run(ProgramState& program, uint64_t step_or_batch);
+  void CommunicationLoop();
+  Status RunEngine(Engine engine);
+  Progress AdvanceStream(ProgramState& program, uint32_t stream, Engine engine);
+  Progress AdvanceTask(ProgramState& program, uint32_t task, StreamRun& stream, Engine engine);
+  bool Ready(const ProgramState& program, const StreamRun& stream, uint32_t task) const;
+  void Complete(ProgramState& program, uint32_t first, uint32_t end, Engine engine);
+  std::string BlockedTasks(const ProgramState& program, Engine engine) const;
+
+  // slots.cpp
+  void AcquireOperands(ProgramState& program, const Task& task);
+  void ReleaseOperands(ProgramState& program, const Task& task);
+
+  // local_tasks.cpp: tasks that need no other rank.
+  Status RunLocalTask(ProgramState& program, uint32_t task);
+  void RunBody(ProgramState& program, const Task& task);
+  void SumSquares(ProgramState& program, const Task& task);
+  void Clip(ProgramState& program, const Task& task);
+  void Update(ProgramState& program, const Task& task);
+  void FlagNonFinite();
+  double ReadScalar(const ProgramState& program, uint32_t buffer) const;
+
+  // non_finite.cpp: the scan of check mode.
+  void BeforeChecked(ProgramState& program, const Task& task, bool& suspect);
+  void AfterChecked(ProgramState& program, const Task& task, bool suspect, uint32_t culprit_call);
+};
+
+// Index of the first element of a buffer that is not finite, -1: none (or not floating point).
+int64_t FirstNonFinite(const std::byte* data, int64_t bytes, ElementType type);
+
+}  // namespace piper::runtime

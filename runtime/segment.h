@@ -1,0 +1,114 @@
+// The memory that the ranks of one host share: a control block a rank, slots through which messages and collectives
+// meet, and behind them the ranks' arenas. Between threads of one process it is plain memory and the arenas lie
+// elsewhere; between processes it is an anonymous memfd that leaves nothing behind when the last process ends.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/program.h"
+#include "runtime/status.h"
+#include "runtime/transport.h"
+
+namespace piper::runtime {
+
+// Wakes the one thread that sleeps on it. `sequence` changes with every event.
+struct alignas(64) Doorbell {
+  std::atomic<uint32_t> sequence{0};
+  std::atomic<uint32_t> sleeping{0};
+};
+
+struct alignas(64) RankControl {
+  Doorbell bells[2];  // by Engine
+  std::atomic<uint32_t> pid{0};
+  std::atomic<uint32_t> left{0};                  // ended in good order
+  std::atomic<uint32_t> compute_communicates{0};  // its compute engine tests messages, too
+  std::atomic<uint64_t> step{0};
+  alignas(64) std::byte exchange[2][Transport::kExchangeBytes];
+};
+
+// One message on its way. The sender fills it and posts; the receiver copies and takes; the sender empties it.
+struct alignas(64) MessageSlot {
+  enum State : uint32_t { kEmpty, kPosted, kTaken };
+  std::atomic<uint32_t> state{kEmpty};
+  uint32_t name = 0;
+  uint64_t sequence = 0;
+  uint64_t offset = 0;  // into the sender's arena
+  int64_t bytes = 0;
+  int32_t microbatch = 0;
+};
+
+// One member's part in a collective. `state` = key << 2 | phase, so that key and phase are read as one.
+struct alignas(64) CollectiveSlot {
+  std::atomic<uint64_t> state{0};
+  int64_t elements = 0;
+  uint32_t kind = 0, type = 0;
+  uint32_t contribution_count = 0;
+  uint64_t output = 0;  // offset into the member's arena; kNoOutput
+  uint64_t contributions[kMaxContributions] = {};
+  static constexpr uint64_t kNoOutput = UINT64_MAX;
+};
+
+struct alignas(64) SegmentHeader {
+  static constexpr uint64_t kMagic = 0x5049504552534547u;
+  uint64_t magic = 0;
+  uint32_t version = 0;
+  uint32_t size = 0;  // ranks
+  uint64_t plan = 0;  // hash of the plan: ranks of different programs must not meet
+  alignas(64) std::atomic<uint32_t> arrived{0};
+  alignas(64) std::atomic<uint32_t> generation{0};
+  // 0: running; 1: somebody writes the report; 2: the report stands.
+  alignas(64) std::atomic<uint32_t> abort_state{0};
+  int32_t abort_code = 0;
+  char abort_message[1024] = {};
+  std::atomic<int32_t> stop_signal{0};
+  std::atomic<uint64_t> non_finite{0};  // step + 1
+};
+
+class Segment {
+ public:
+  // For threads of this process.
+  static Result<std::unique_ptr<Segment>> CreateLocal(uint32_t size);
+  // For processes: an anonymous memfd, which children inherit or siblings receive.
+  static Result<std::unique_ptr<Segment>> CreateShared(uint32_t size, uint64_t plan);
+  // Takes over `fd`; checks that it is a segment of this size and plan.
+  static Result<std::unique_ptr<Segment>> Attach(int fd, uint32_t size, uint64_t plan);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  uint32_t size() const { return size_; }
+  bool shared() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  SegmentHeader& header() const { return *reinterpret_cast<SegmentHeader*>(base_); }
+  RankControl& control(uint32_t rank) const;
+  MessageSlot& message(uint32_t from, uint32_t to, uint32_t lane) const;
+  CollectiveSlot& collective(uint32_t rank, uint32_t lane) const;
+
+  // shared(): bytes before the arenas; grows the file to `bytes` behind them (one rank does, before any maps);
+  // maps [0, bytes) of the arenas.
+  Status GrowArenas(int64_t bytes);
+  Result<std::byte*> MapArenas(int64_t bytes);
+
+  // Writes the report (the first one wins) and wakes every rank.
+  void Abort(int code, const std::string& message);
+  void RingAll();
+
+ private:
+  Segment() = default;
+  static int64_t ControlBytes(uint32_t size);
+  uint32_t size_ = 0;
+  int fd_ = -1;
+  std::byte* base_ = nullptr;
+  int64_t bytes_ = 0;
+  std::byte* arenas_ = nullptr;
+  int64_t arena_bytes_ = 0;
+};
+
+// Rings a bell, with a system call only if somebody sleeps there.
+void RingBell(Doorbell& bell);
+
+}  // namespace piper::runtime

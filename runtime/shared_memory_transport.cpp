@@ -1,0 +1,252 @@
+#include "runtime/shared_memory_transport.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "runtime/futex.h"
+
+namespace piper::runtime {
+
+std::atomic<int> process_stop_signal{0};
+
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kPatience = 100'000'000;  // nanoseconds of sleep before looking whether the peers still live
+
+int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+SharedMemoryTransport::SharedMemoryTransport(Segment& segment, uint32_t rank,
+                                             std::span<const char* const> strings)
+    : segment_(segment), rank_(rank), strings_(strings), arenas_(segment.size(), nullptr) {
+  // Two threads a rank: with more of them than cores a spinning one keeps a working one from running.
+  unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  spins_ = 2 * segment.size() <= cores ? 2000 : segment.size() <= cores ? 100 : 20;
+  small_.resize(size_t{kMaxLanes} * 16384);
+  segment_.control(rank_).pid.store(static_cast<uint32_t>(getpid()));
+}
+
+SharedMemoryTransport::~SharedMemoryTransport() {
+  if (own_arena_ != nullptr) munmap(own_arena_, own_bytes_);
+  for (int fd : watched_) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+Result<std::byte*> SharedMemoryTransport::AllocateArena(int64_t bytes) {
+  std::vector<int64_t> sizes(size());
+  if (!segment_.shared()) {
+    // Threads see each other's memory anyway: an anonymous mapping, which gets huge pages where the system has them.
+    own_bytes_ = RoundUp(std::max(bytes, kPage), kPage) + kHugePage;
+    void* base =
+        mmap(nullptr, own_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int64_t address = 0;
+    if (base != MAP_FAILED) {
+      own_arena_ = static_cast<std::byte*>(base);
+      madvise(own_arena_, own_bytes_, MADV_HUGEPAGE);
+      address = RoundUp(reinterpret_cast<int64_t>(base), kHugePage);
+    }
+    PIPER_RETURN_IF_ERROR(Exchange(&address, sizes.data(), sizeof address));
+    for (uint32_t rank = 0; rank < size(); ++rank) {
+      if (sizes[rank] == 0) {
+        return IoError("no memory for the arena of rank " + std::to_string(rank) + " (" + std::to_string(bytes) +
+                       " bytes on this rank)");
+      }
+      arenas_[rank] = reinterpret_cast<std::byte*>(sizes[rank]);
+    }
+    return arenas_[rank_];
+  }
+  PIPER_RETURN_IF_ERROR(Exchange(&bytes, sizes.data(), sizeof bytes));
+  WatchPeers();
+  std::vector<int64_t> offsets(size());
+  int64_t total = 0;
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    offsets[rank] = total;
+    total += RoundUp(std::max(sizes[rank], kPage), kPage);
+  }
+  if (rank_ == 0) {
+    if (Status grown = segment_.GrowArenas(total); !grown.ok()) {
+      Abort(grown);
+      return grown;
+    }
+  }
+  int64_t none = 0;
+  PIPER_RETURN_IF_ERROR(Exchange(&none, sizes.data(), sizeof none));
+  Result<std::byte*> base = segment_.MapArenas(total);
+  if (!base.ok()) {
+    Abort(base.status());
+    return base.status();
+  }
+  for (uint32_t rank = 0; rank < size(); ++rank) arenas_[rank] = *base + offsets[rank];
+  return arenas_[rank_];
+}
+
+// ---- messages --------------------------------------------------------------------------------------------------
+
+void SharedMemoryTransport::RingPeer(uint32_t peer) {
+  RankControl& control = segment_.control(peer);
+  RingBell(control.bells[static_cast<int>(Engine::kCommunication)]);
+  if (control.compute_communicates.load(std::memory_order_relaxed) != 0) {
+    RingBell(control.bells[static_cast<int>(Engine::kCompute)]);
+  }
+}
+
+const char* SharedMemoryTransport::Text(uint32_t string) const {
+  return string < strings_.size() ? strings_[string] : "?";
+}
+
+void SharedMemoryTransport::StartSend(Message& message) {
+  MessageSlot& slot = segment_.message(rank_, message.peer, message.lane);
+  slot.name = message.name;
+  slot.sequence = message.sequence;
+  slot.offset = static_cast<uint64_t>(message.data - arenas_[rank_]);
+  slot.bytes = message.bytes;
+  slot.microbatch = message.microbatch;
+  slot.state.store(MessageSlot::kPosted, std::memory_order_release);
+  RingPeer(message.peer);
+}
+
+Progress SharedMemoryTransport::TestSend(Message& message) {
+  MessageSlot& slot = segment_.message(rank_, message.peer, message.lane);
+  if (slot.state.load(std::memory_order_acquire) != MessageSlot::kTaken) {
+    return aborted() ? Progress::kFailed : Progress::kPending;
+  }
+  slot.state.store(MessageSlot::kEmpty, std::memory_order_release);
+  return Progress::kDone;
+}
+
+Progress SharedMemoryTransport::TestReceive(Message& message) {
+  for (uint32_t lane = 0; lane < kMaxLanes; ++lane) {
+    MessageSlot& slot = segment_.message(message.peer, rank_, lane);
+    if (slot.state.load(std::memory_order_acquire) != MessageSlot::kPosted) continue;
+    if (slot.sequence != message.sequence) continue;
+    if (slot.bytes != message.bytes || slot.microbatch != message.microbatch) {
+      Abort(InternalError("rank " + std::to_string(message.peer) + " sent '" + Text(slot.name) + "' (" +
+                          std::to_string(slot.bytes) + " bytes, microbatch " + std::to_string(slot.microbatch) +
+                          ") where rank " + std::to_string(rank_) + " receives '" + Text(message.name) + "' (" +
+                          std::to_string(message.bytes) + " bytes, microbatch " +
+                          std::to_string(message.microbatch) + ")"));
+      return Progress::kFailed;
+    }
+    std::memcpy(message.data, arenas_[message.peer] + slot.offset, message.bytes);
+    slot.state.store(MessageSlot::kTaken, std::memory_order_release);
+    RingPeer(message.peer);
+    return Progress::kDone;
+  }
+  return aborted() ? Progress::kFailed : Progress::kPending;
+}
+
+// ---- sleeping ----------------------------------------------------------------------------------------------------
+
+uint32_t SharedMemoryTransport::Ticket(Engine engine) {
+  return segment_.control(rank_).bells[static_cast<int>(engine)].sequence.load();
+}
+
+bool SharedMemoryTransport::Wait(Engine engine, uint32_t ticket) {
+  Doorbell& bell = segment_.control(rank_).bells[static_cast<int>(engine)];
+  for (int i = 0; i < spins_; ++i) {
+    if (bell.sequence.load(std::memory_order_acquire) != ticket) return !aborted();
+    CpuRelax();
+  }
+  bell.sleeping.store(1);
+  if (bell.sequence.load() == ticket) {
+    FutexWait(bell.sequence, ticket, kPatience);
+    if (bell.sequence.load() == ticket) CheckPeers();
+  }
+  bell.sleeping.store(0);
+  return !aborted();
+}
+
+void SharedMemoryTransport::Ring(Engine engine) {
+  RingBell(segment_.control(rank_).bells[static_cast<int>(engine)]);
+}
+
+void SharedMemoryTransport::SetComputeCommunicates() { segment_.control(rank_).compute_communicates.store(1); }
+
+// ---- control -----------------------------------------------------------------------------------------------------
+
+Status SharedMemoryTransport::Exchange(const void* mine, void* all, size_t bytes) {
+  SegmentHeader& header = segment_.header();
+  uint32_t side = exchanges_++ & 1;
+  std::memcpy(segment_.control(rank_).exchange[side], mine, bytes);
+  uint32_t generation = header.generation.load();
+  if (aborted()) return Failure();
+  if (header.arrived.fetch_add(1) + 1 == size()) {
+    header.arrived.store(0);
+    header.generation.fetch_add(1);
+    FutexWakeAll(header.generation);
+  } else {
+    for (int i = 0; i < spins_ && header.generation.load() == generation; ++i) CpuRelax();
+    while (header.generation.load() == generation) {
+      FutexWait(header.generation, generation, kPatience);
+      if (header.generation.load() == generation) CheckPeers();
+      if (aborted()) return Failure();
+    }
+  }
+  if (aborted()) return Failure();
+  // Two sides suffice: nobody writes a side again before everyone has arrived at the exchange in between.
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    std::memcpy(static_cast<std::byte*>(all) + rank * bytes, segment_.control(rank).exchange[side], bytes);
+  }
+  return {};
+}
+
+void SharedMemoryTransport::Abort(const Status& status) { segment_.Abort(status.code(), status.message()); }
+
+Status SharedMemoryTransport::Failure() {
+  SegmentHeader& header = segment_.header();
+  for (int i = 0; i < 1000 && header.abort_state.load() == 1; ++i) usleep(1000);
+  if (header.abort_state.load() != 2) return PeerError("the job was aborted");
+  header.abort_message[sizeof header.abort_message - 1] = '\0';
+  return {header.abort_code, header.abort_message};
+}
+
+void SharedMemoryTransport::SetStep(uint64_t step) {
+  segment_.control(rank_).step.store(step, std::memory_order_relaxed);
+}
+
+void SharedMemoryTransport::FlagNonFinite(uint64_t step) { segment_.header().non_finite.store(step + 1); }
+
+bool SharedMemoryTransport::NonFinite(uint64_t step) const {
+  return segment_.header().non_finite.load(std::memory_order_relaxed) == step + 1;
+}
+
+int SharedMemoryTransport::StopRequest() const {
+  int own = process_stop_signal.load();
+  return own != 0 ? own : segment_.header().stop_signal.load();
+}
+
+void SharedMemoryTransport::WatchPeers() {
+  watched_.assign(size(), -1);
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    pid_t pid = static_cast<pid_t>(segment_.control(rank).pid.load());
+    if (rank == rank_ || pid <= 0) continue;
+    watched_[rank] = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  }
+}
+
+void SharedMemoryTransport::CheckPeers() {
+  for (uint32_t rank = 0; rank < watched_.size(); ++rank) {
+    if (watched_[rank] < 0 || segment_.control(rank).left.load() != 0) continue;
+    pollfd watch{watched_[rank], POLLIN, 0};
+    if (poll(&watch, 1, 0) != 1 || (watch.revents & POLLIN) == 0) continue;
+    if (segment_.control(rank).left.load() != 0) continue;
+    segment_.Abort(kExitTemporary, "rank " + std::to_string(rank) + " died at step " +
+                                       std::to_string(segment_.control(rank).step.load()));
+    return;
+  }
+}
+
+void SharedMemoryTransport::Leave() { segment_.control(rank_).left.store(1); }
+
+}  // namespace piper::runtime
