@@ -1,0 +1,153 @@
+#include "runtime/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "runtime/checkpoint.h"
+#include "runtime/metrics.h"
+#include "runtime/trace.h"
+
+namespace piper::runtime {
+namespace {
+
+// What a rank says after a step.
+struct StepReport {
+  StepOutcome outcome;
+  int32_t stop_signal = 0;
+  int64_t high_water = 0;
+};
+
+struct Finding {
+  char text[Transport::kExchangeBytes] = {};
+};
+static_assert(sizeof(StepReport) <= Transport::kExchangeBytes);
+
+double Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Repeats the step on every rank to find where the value came from.
+Status DescribeNonFinite(Executor& executor, Transport& transport, uint64_t step, const StepOutcome& outcome) {
+  std::string finding;
+  PIPER_RETURN_IF_ERROR(executor.FindNonFinite(step, finding));
+  Finding mine;
+  finding.copy(mine.text, sizeof mine.text - 1);
+  std::vector<Finding> all(transport.size());
+  PIPER_RETURN_IF_ERROR(transport.Exchange(&mine, all.data(), sizeof mine));
+  std::string text = "step " + std::to_string(step) + ": ";
+  text += outcome.loss_known && outcome.loss - outcome.loss != 0 ? "the loss is not finite" : "a gradient is not finite";
+  bool named = false;
+  for (const Finding& one : all) {
+    if (one.text[0] == '\0') continue;
+    text += std::string(named ? "; also " : "; first in ") + one.text;
+    named = true;
+  }
+  if (!named) text += "; the repeated step was finite, so memory or hardware may be at fault";
+  text += ". The parameters are those before the step";
+  return InputError(text);
+}
+
+}  // namespace
+
+Status Evaluate(Executor& executor, Transport& transport, int64_t batches, double& loss) {
+  double sum = 0;
+  for (int64_t batch = 0; batch < batches; ++batch) {
+    StepOutcome outcome;
+    PIPER_RETURN_IF_ERROR(executor.RunEval(static_cast<uint64_t>(batch), outcome));
+    sum += outcome.loss;
+    if (batch + 1 < batches) continue;
+    outcome.loss = sum / static_cast<double>(batches);
+    std::vector<StepOutcome> all(transport.size());
+    PIPER_RETURN_IF_ERROR(transport.Exchange(&outcome, all.data(), sizeof outcome));
+    for (uint32_t rank = transport.size(); rank-- > 0;) {
+      if (all[rank].loss_known) loss = all[rank].loss;
+    }
+  }
+  return {};
+}
+
+Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions& options,
+                  const std::function<void(const AgreedStep&)>& done, TrainerResult& result) {
+  const Job& job = executor.job();
+  MetricsWriter metrics;
+  if (transport.rank() == 0) {
+    Status opened = metrics.Open(options.metrics_path, options.append_metrics, options.console, options.end_step);
+    if (!opened.ok()) {
+      transport.Abort(opened);
+      return opened;
+    }
+  }
+  std::unique_ptr<TraceRecorder> trace;
+  if (!options.trace_path.empty()) {
+    int64_t last = std::max<int64_t>(0, static_cast<int64_t>(options.end_step - options.first_step) - 1);
+    int64_t first = static_cast<int64_t>(options.first_step) + std::min(options.trace_first, last);
+    trace = std::make_unique<TraceRecorder>(executor, options.trace_path, first, options.trace_steps);
+  }
+  std::vector<StepReport> reports(transport.size());
+  result.steps_done = options.first_step;
+  double tokens = static_cast<double>(job.global_batch) * static_cast<double>(std::max<int64_t>(1, job.targets_per_sample));
+  double before = Seconds();
+  for (uint64_t step = options.first_step; step < options.end_step; ++step) {
+    AgreedStep agreed;
+    agreed.step = step;
+    StepReport mine;
+    PIPER_RETURN_IF_ERROR(executor.RunTrain(step, mine.outcome));
+    mine.stop_signal = transport.StopRequest();
+    mine.high_water = executor.statistics().high_water_bytes;
+    PIPER_RETURN_IF_ERROR(transport.Exchange(&mine, reports.data(), sizeof mine));
+    int stop = 0;
+    int64_t peak = 0;
+    for (uint32_t rank = transport.size(); rank-- > 0;) {
+      const StepOutcome& outcome = reports[rank].outcome;
+      if (outcome.loss_known) agreed.outcome.loss_known = true, agreed.outcome.loss = outcome.loss;
+      if (outcome.norm_known) agreed.outcome.norm_known = true, agreed.outcome.gradient_norm = outcome.gradient_norm;
+      agreed.outcome.finite &= outcome.finite;
+      stop = std::max(stop, static_cast<int>(reports[rank].stop_signal));
+      peak = std::max(peak, reports[rank].high_water);
+    }
+    if (trace != nullptr) trace->Record(step);
+    if (!agreed.outcome.finite) return DescribeNonFinite(executor, transport, step, agreed.outcome);
+    result.steps_done = step + 1;
+    bool last = step + 1 == options.end_step;
+    double after = Seconds();
+    if ((options.eval_every > 0 && (step + 1) % static_cast<uint64_t>(options.eval_every) == 0) ||
+        (last && options.eval_at_end)) {
+      PIPER_RETURN_IF_ERROR(Evaluate(executor, transport, options.eval_batches, agreed.eval_loss));
+      agreed.eval_known = true;
+    }
+    if (transport.rank() == 0) {
+      StepMetrics line;
+      line.step = step + 1;
+      line.loss_known = agreed.outcome.loss_known;
+      line.loss = agreed.outcome.loss;
+      line.norm_known = agreed.outcome.norm_known;
+      line.gradient_norm = agreed.outcome.gradient_norm;
+      line.eval_known = agreed.eval_known;
+      line.eval_loss = agreed.eval_loss;
+      line.learning_rate = executor.learning_rate(step);
+      line.step_milliseconds = (after - before) * 1e3;
+      line.tokens_per_second = tokens / std::max(1e-9, after - before);
+      line.peak_memory = peak;
+      metrics.Write(line);
+    }
+    if (done) done(agreed);
+    bool due = options.checkpoint_every > 0 && (step + 1) % static_cast<uint64_t>(options.checkpoint_every) == 0;
+    if (!options.directory.empty() && (due || last || stop != 0)) {
+      PIPER_RETURN_IF_ERROR(SaveCheckpoint(executor, transport, options.directory, step + 1, options.keep));
+      result.checkpoint = options.directory + "/step-" + std::to_string(step + 1);
+    }
+    if (stop != 0) {
+      result.stop_signal = stop;
+      break;
+    }
+    before = Seconds();
+  }
+  metrics.Finish();
+  if (trace != nullptr) PIPER_RETURN_IF_ERROR(trace->Write(transport));
+  return {};
+}
+
+}  // namespace piper::runtime
