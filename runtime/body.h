@@ -1,5 +1,5 @@
-// What emitted bodies are written in: typed views of their operands and scratch, and the key of a random operation.
-// The interpreter makes the same key, so both draw the same numbers.
+// What emitted bodies are written in: typed views of their operands and scratch, and the key of a random
+// operation. The interpreter makes the same key, so both draw the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ template <typename T>
 T* Scratch(const BodyContext& context, int64_t offset) {
   return reinterpret_cast<T*>(context.scratch + offset);
 }
-// `operation` identifies the operation in the model (Call::random_key); the rest is the slice that the body works on.
+// `operation` identifies the operation in the model (Call::random_key); the rest is the slice that the body
+// works on.
 inline kernels::RandomKey Key(const BodyContext& context, uint64_t operation) {
   return {.seed = context.seed,
           .operation = operation,

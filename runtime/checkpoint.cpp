@@ -32,7 +32,9 @@ Status SystemError(const std::string& what, const std::string& name) {
 class Directory {
  public:
   Directory() = default;
-  explicit Directory(const std::string& path) { fd_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }
+  explicit Directory(const std::string& path) {
+    fd_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  }
   ~Directory() {
     if (fd_ >= 0) close(fd_);
   }
@@ -132,7 +134,8 @@ Status WriteShard(const Executor& executor, int directory, uint32_t index, uint3
     values.push_back(View(executor, parameter, parameter.value, parameter.name));
     for (int which = 0; which < 2; ++which) {
       if (parameter.state[which] == kNone || parameter.optimizer == kNone) continue;
-      states.push_back(View(executor, parameter, parameter.state[which], StateName(executor.job(), parameter, which)));
+      states.push_back(
+          View(executor, parameter, parameter.state[which], StateName(executor.job(), parameter, which)));
     }
   }
   for (auto* tensors : {&values, &states}) {
@@ -170,12 +173,14 @@ Status WriteManifest(const Executor& executor, int directory, uint64_t steps_don
         }
         total += tensor.end - tensor.begin;
         auto hash = (*file)->metadata().find("xxh3." + tensor.name);
-        tensors[tensor.name] = {{"file", name}, {"xxh3", hash == (*file)->metadata().end() ? "" : hash->second}};
+        tensors[tensor.name] = {{"file", name},
+                                {"xxh3", hash == (*file)->metadata().end() ? "" : hash->second}};
       }
     }
     if (weight_map.empty()) continue;
     ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
-    PIPER_RETURN_IF_ERROR(WriteJson(directory, (std::string(kind) + ".safetensors.index.json").c_str(), index));
+    PIPER_RETURN_IF_ERROR(
+        WriteJson(directory, (std::string(kind) + ".safetensors.index.json").c_str(), index));
   }
   ordered_json manifest = {
       {"format", "piper checkpoint"},
@@ -190,7 +195,8 @@ Status WriteManifest(const Executor& executor, int directory, uint64_t steps_don
   return WriteJson(directory, "manifest.json", manifest);
 }
 
-Status Publish(const std::string& directory, const std::string& temporary, uint64_t steps_done, int64_t keep) {
+Status Publish(const std::string& directory, const std::string& temporary, uint64_t steps_done,
+               int64_t keep) {
   std::string final_path = directory + "/step-" + std::to_string(steps_done);
   {
     Directory made(temporary);
@@ -212,7 +218,8 @@ Status Publish(const std::string& directory, const std::string& temporary, uint6
   if (keep > 0) {
     std::vector<int64_t> steps = Steps(directory);
     for (size_t i = 0; i + static_cast<size_t>(keep) < steps.size(); ++i) {
-      if (steps[i] != static_cast<int64_t>(steps_done)) RemoveFlat(directory + "/step-" + std::to_string(steps[i]));
+      if (steps[i] != static_cast<int64_t>(steps_done))
+        RemoveFlat(directory + "/step-" + std::to_string(steps[i]));
     }
   }
   return {};
@@ -242,8 +249,8 @@ Result<json> ReadJson(int directory, const std::string& path, const std::string&
 
 }  // namespace
 
-Status SaveCheckpoint(Executor& executor, Transport& transport, const std::string& directory, uint64_t steps_done,
-                      int64_t keep) {
+Status SaveCheckpoint(Executor& executor, Transport& transport, const std::string& directory,
+                      uint64_t steps_done, int64_t keep) {
   auto fail = [&](Status status) {
     transport.Abort(status);
     return status;
@@ -328,7 +335,8 @@ Status LoadCheckpoint(const std::string& path, Executor& executor, bool paramete
     }
     std::string name = (*entry)["file"];
     // Beneath the checkpoint only.
-    if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) return wrong("its file is elsewhere");
+    if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos)
+      return wrong("its file is elsewhere");
     std::unique_ptr<SafetensorsFile>& file = files[name];
     if (file == nullptr) {
       Result<std::unique_ptr<SafetensorsFile>> opened = SafetensorsFile::Open(directory.fd(), name);
@@ -337,7 +345,8 @@ Status LoadCheckpoint(const std::string& path, Executor& executor, bool paramete
     }
     const TensorInfo* tensor = file->Find(wanted.name);
     if (tensor == nullptr) return wrong("is not in '" + name + "'");
-    if (tensor->dtype != wanted.dtype) return wrong("is " + tensor->dtype + ", the model has " + wanted.dtype);
+    if (tensor->dtype != wanted.dtype)
+      return wrong("is " + tensor->dtype + ", the model has " + wanted.dtype);
     if (tensor->shape != wanted.shape) return wrong("has another shape than the model's");
     auto* to = const_cast<std::byte*>(wanted.data);
     PIPER_RETURN_IF_ERROR(file->Read(*tensor, to));
@@ -350,8 +359,8 @@ Status LoadCheckpoint(const std::string& path, Executor& executor, bool paramete
     PIPER_RETURN_IF_ERROR(load(View(executor, parameter, parameter.value, parameter.name)));
     for (int which = 0; which < 2 && !parameters_only; ++which) {
       if (parameter.state[which] == kNone || parameter.optimizer == kNone) continue;
-      PIPER_RETURN_IF_ERROR(load(View(executor, parameter, parameter.state[which],
-                                      StateName(executor.job(), parameter, which))));
+      PIPER_RETURN_IF_ERROR(load(
+          View(executor, parameter, parameter.state[which], StateName(executor.job(), parameter, which))));
     }
   }
   return {};

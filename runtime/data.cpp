@@ -55,7 +55,8 @@ class StreamSource : public BatchSource {
     int64_t shift = std::strcmp(input.name, "targets") == 0 ? 1 : 0;
     auto* tokens = static_cast<int32_t*>(out);
     for (int64_t i = 0; i < samples; ++i) {
-      uint64_t number = step * static_cast<uint64_t>(job_.global_batch) + static_cast<uint64_t>(first_sample + i);
+      uint64_t number =
+          step * static_cast<uint64_t>(job_.global_batch) + static_cast<uint64_t>(first_sample + i);
       uint64_t position = number % samples_;
       if (shuffle_) position = Permute(position, samples_, Hash(seed_, number / samples_));
       int64_t first = begin_ + static_cast<int64_t>(position) * job_.sequence + shift;
@@ -80,12 +81,13 @@ class RandomSource : public BatchSource {
   Status Fill(uint32_t field, uint64_t step, int64_t first_sample, int64_t samples, void* out) override {
     const InputField& input = job_.inputs[field];
     bool targets = std::strcmp(input.name, "targets") == 0;
-    // A target is the next token of field 0, whatever the fields' order; other fields draw numbers of their own.
-    uint64_t field_key = Hash(seed_, input.type == ElementType::kI32 && input.elements_per_sample == job_.sequence
-                                         ? 0
-                                         : 1 + field);
+    // A target is the next token of field 0, whatever the fields' order; other fields draw numbers of their
+    // own.
+    uint64_t field_key = Hash(
+        seed_, input.type == ElementType::kI32 && input.elements_per_sample == job_.sequence ? 0 : 1 + field);
     for (int64_t i = 0; i < samples; ++i) {
-      uint64_t number = step * static_cast<uint64_t>(job_.global_batch) + static_cast<uint64_t>(first_sample + i);
+      uint64_t number =
+          step * static_cast<uint64_t>(job_.global_batch) + static_cast<uint64_t>(first_sample + i);
       uint64_t key = Hash(field_key, number);
       for (int64_t k = 0; k < input.elements_per_sample; ++k) {
         uint64_t draw = Hash(key, static_cast<uint64_t>(k + (targets ? 1 : 0)));
@@ -174,7 +176,8 @@ Result<std::unique_ptr<TokenStream>> TokenStream::Open(DataKind kind, const std:
         return FileError(name, "has no token shard header (256 32-bit integers, the first 20240520)");
       }
       if (header[1] != kShardVersion) {
-        return FileError(name, "is a token shard of version " + std::to_string(header[1]) + ", only 1 is known");
+        return FileError(name,
+                         "is a token shard of version " + std::to_string(header[1]) + ", only 1 is known");
       }
       kept.header = kShardHeader;
       kept.count = header[2];
@@ -215,7 +218,8 @@ Status TokenStream::Read(int64_t first, int64_t count, int64_t vocab, int32_t* o
     }
     int64_t offset = file->header + inside * token_bytes_;
     if (!ReadAt(file->fd, block_.data(), part * token_bytes_, offset)) {
-      return FileError(file->path, "ends or fails at byte " + std::to_string(offset) + ": it has changed since its start");
+      return FileError(
+          file->path, "ends or fails at byte " + std::to_string(offset) + ": it has changed since its start");
     }
     for (int64_t i = 0; i < part; ++i) {
       int32_t token = token_bytes_ == 1 ? block_[i] : block_[2 * i] | block_[2 * i + 1] << 8;
@@ -248,7 +252,8 @@ Result<std::unique_ptr<BatchSource>> OpenData(const Job& job, const std::string&
   }
   for (const InputField& field : job.inputs) {
     if (field.type != ElementType::kI32 || field.elements_per_sample != job.sequence) {
-      return InputError(std::string("batch field '") + field.name + "' does not hold one token a position of the " +
+      return InputError(std::string("batch field '") + field.name +
+                        "' does not hold one token a position of the " +
                         "sequence: tokens from files cannot fill it");
     }
   }
@@ -257,17 +262,19 @@ Result<std::unique_ptr<BatchSource>> OpenData(const Job& job, const std::string&
   Result<std::unique_ptr<TokenStream>> stream = TokenStream::Open(kind, files);
   if (!stream.ok()) return stream.status();
   int64_t begin = 0, end = (*stream)->size();
-  bool has_tail = (job.validation_path == nullptr || job.validation_path[0] == '\0') && job.validation_fraction > 0;
+  bool has_tail =
+      (job.validation_path == nullptr || job.validation_path[0] == '\0') && job.validation_fraction > 0;
   if (has_tail && !own_files) {
     auto tail = static_cast<int64_t>(static_cast<double>(end) * job.validation_fraction);
     (validation ? begin : end) = end - tail;
   }
   if (end - begin < job.sequence + 1) {
     return InputError(std::string(validation ? "validation" : "training") + " data '" + files + "' has " +
-                      std::to_string(end - begin) + " tokens: a sample needs " + std::to_string(job.sequence + 1));
+                      std::to_string(end - begin) + " tokens: a sample needs " +
+                      std::to_string(job.sequence + 1));
   }
-  return std::unique_ptr<BatchSource>(std::make_unique<StreamSource>(job, std::move(*stream), begin, end, seed,
-                                                                     !validation && job.shuffle != 0));
+  return std::unique_ptr<BatchSource>(std::make_unique<StreamSource>(job, std::move(*stream), begin, end,
+                                                                     seed, !validation && job.shuffle != 0));
 }
 
 }  // namespace piper::runtime

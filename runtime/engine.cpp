@@ -9,7 +9,8 @@ namespace piper::runtime {
 namespace {
 
 int64_t Now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
@@ -72,7 +73,8 @@ Status Executor::State::Run(ProgramState& program, uint64_t step_or_batch) {
   if (program.program->loss != kNone) {
     outcome.loss_known = true;
     outcome.loss = ReadScalar(program, program.program->loss);
-    if (FirstNonFinite(reinterpret_cast<std::byte*>(&outcome.loss), 8, ElementType::kF64) >= 0) FlagNonFinite();
+    if (FirstNonFinite(reinterpret_cast<std::byte*>(&outcome.loss), 8, ElementType::kF64) >= 0)
+      FlagNonFinite();
   }
   outcome.finite = finite.load();
   return {};
@@ -162,7 +164,8 @@ Progress Executor::State::AdvanceStream(ProgramState& program, uint32_t index, E
       stream.group_begin = task;
       stream.group_end = task + 1;
       uint32_t atomic = rows.tasks[task].atomic;
-      while (atomic != kNone && stream.group_end < stream.end && rows.tasks[stream.group_end].atomic == atomic) {
+      while (atomic != kNone && stream.group_end < stream.end &&
+             rows.tasks[stream.group_end].atomic == atomic) {
         ++stream.group_end;
       }
     }
@@ -186,7 +189,8 @@ Progress Executor::State::AdvanceStream(ProgramState& program, uint32_t index, E
   return Progress::kDone;
 }
 
-Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, StreamRun& stream, Engine engine) {
+Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, StreamRun& stream,
+                                      Engine engine) {
   const Task& task = program.program->tasks[index];
   if (IsLocal(task.kind)) {
     if (task.kind == TaskKind::kClip && program.train && updates && observer != nullptr) {
@@ -218,14 +222,16 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
       message.sequence = (message.sequence & 0xffffffffu) | uint64_t{run} << 32;
       if (task.kind == TaskKind::kSend) transport().StartSend(message);
     }
-    progress = task.kind == TaskKind::kSend ? transport().TestSend(message) : transport().TestReceive(message);
+    progress =
+        task.kind == TaskKind::kSend ? transport().TestSend(message) : transport().TestReceive(message);
     if (progress == Progress::kDone && task.kind == TaskKind::kSend && program.train && updates) {
       sent.fetch_add(1, std::memory_order_relaxed);
       sent_bytes.fetch_add(task.bytes, std::memory_order_relaxed);
     }
   }
   if (progress == Progress::kDone && checking) AfterChecked(program, task, true, kNone);
-  if (fresh && progress == Progress::kPending) progress = Progress::kWorking;  // it was started: that is progress
+  if (fresh && progress == Progress::kPending)
+    progress = Progress::kWorking;  // it was started: that is progress
   return progress;
 }
 

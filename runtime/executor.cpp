@@ -150,9 +150,9 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
   program.wakes_other.resize(tasks, 0);
   program.request.resize(tasks, kNone);
   program.uses.resize(buffers, 0);
-  std::map<uint32_t, std::vector<uint32_t>> lanes;        // sending streams a peer
-  std::vector<uint32_t> collective_lanes;                 // streams with collectives
-  std::map<uint32_t, uint32_t> sent_to, received_from;    // messages so far a peer
+  std::map<uint32_t, std::vector<uint32_t>> lanes;      // sending streams a peer
+  std::vector<uint32_t> collective_lanes;               // streams with collectives
+  std::map<uint32_t, uint32_t> sent_to, received_from;  // messages so far a peer
   auto lane_of = [](std::vector<uint32_t>& known, uint32_t stream) {
     auto at = std::find(known.begin(), known.end(), stream);
     if (at == known.end()) at = known.insert(known.end(), stream);
@@ -176,10 +176,12 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
         const Body& body = source.bodies[task.argument];
         if (body.scratch_bytes > scratch_bytes[task.stream]) {
           return InternalError("task " + name + " needs " + std::to_string(body.scratch_bytes) +
-                               " bytes of scratch, its stream has " + std::to_string(scratch_bytes[task.stream]));
+                               " bytes of scratch, its stream has " +
+                               std::to_string(scratch_bytes[task.stream]));
         }
         if (body.function == nullptr && bodies == nullptr) {
-          return InternalError("body '" + std::string(body.name) + "' has no function, and nothing interprets it");
+          return InternalError("body '" + std::string(body.name) +
+                               "' has no function, and nothing interprets it");
         }
         break;
       }
@@ -215,8 +217,9 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
         operation.collective = &collective;
         operation.terms = source.terms.subspan(collective.first_term, collective.term_count);
         operation.members = job().groups[program.row->groups[collective.communicator]];
-        operation.member = static_cast<uint32_t>(
-            std::find(operation.members.begin(), operation.members.end(), setup.rank) - operation.members.begin());
+        operation.member =
+            static_cast<uint32_t>(std::find(operation.members.begin(), operation.members.end(), setup.rank) -
+                                  operation.members.begin());
         operation.lane = lane_of(collective_lanes, task.stream);
         if (operation.lane >= kMaxLanes) return InternalError("too many streams with collectives: " + name);
         operation.lanes.resize(operation.members.size(), 0);
@@ -252,7 +255,8 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
   return {};
 }
 
-// Every rank tells every other what it will send to it; a receiver that expects something else would wait for ever.
+// Every rank tells every other what it will send to it; a receiver that expects something else would wait for
+// ever.
 Status Executor::State::AgreeOnMessages() {
   struct Digest {
     uint64_t count[2], hash[2];
@@ -269,7 +273,8 @@ Status Executor::State::AgreeOnMessages() {
         const Message& message = program.messages[program.request[i]];
         if (message.peer != peer) continue;
         ++result.count[which];
-        result.hash[which] = Mix(Mix(result.hash[which], message.bytes), static_cast<uint32_t>(message.microbatch));
+        result.hash[which] =
+            Mix(Mix(result.hash[which], message.bytes), static_cast<uint32_t>(message.microbatch));
       }
     }
     return result;
@@ -281,10 +286,11 @@ Status Executor::State::AgreeOnMessages() {
     uint32_t sender = (rank + size - shift) % size;
     Digest expected = digest(sender, TaskKind::kRecv);
     if (std::memcmp(&expected, &all[sender], sizeof expected) != 0) {
-      Status status = InternalError("rank " + std::to_string(rank) + " expects " + std::to_string(expected.count[0]) +
-                                    " messages a step from rank " + std::to_string(sender) + ", which sends " +
-                                    std::to_string(all[sender].count[0]) +
-                                    (expected.count[0] == all[sender].count[0] ? " of other sizes or microbatches" : ""));
+      Status status =
+          InternalError("rank " + std::to_string(rank) + " expects " + std::to_string(expected.count[0]) +
+                        " messages a step from rank " + std::to_string(sender) + ", which sends " +
+                        std::to_string(all[sender].count[0]) +
+                        (expected.count[0] == all[sender].count[0] ? " of other sizes or microbatches" : ""));
       transport().Abort(status);
       return status;
     }

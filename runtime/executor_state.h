@@ -1,4 +1,5 @@
-// Private to the executor's sources: a program made ready for running, and what the two engines of a rank share.
+// Private to the executor's sources: a program made ready for running, and what the two engines of a rank
+// share.
 #pragma once
 
 #include <atomic>
@@ -14,15 +15,15 @@ namespace piper::runtime {
 
 // A stream while a run goes on. Only its engine's thread touches it.
 struct StreamRun {
-  uint32_t cursor = 0;       // next task
+  uint32_t cursor = 0;  // next task
   uint32_t end = 0;
   uint32_t group_begin = 0;  // of the fused tasks under way: [group_begin, group_end), completed together
   uint32_t group_end = 0;
-  bool started = false;      // the task at the cursor is under way
+  bool started = false;  // the task at the cursor is under way
 };
 
-// One of the rank's programs (train or eval), with everything resolved that a run needs, so that a run allocates
-// nothing.
+// One of the rank's programs (train or eval), with everything resolved that a run needs, so that a run
+// allocates nothing.
 struct ProgramState {
   const RankProgram* program = nullptr;
   const RankRow* row = nullptr;
@@ -31,22 +32,22 @@ struct ProgramState {
   bool train = true;
   bool has_clip = false;
 
-  std::vector<void*> operands;                           // address of every task operand
-  std::vector<std::byte*> scratch;                       // a stream; null: does not compute
-  std::vector<uint8_t> wakes_other;                      // a task: a task of the other engine waits for it
-  std::vector<uint32_t> request;                         // a task: into messages or collectives
+  std::vector<void*> operands;       // address of every task operand
+  std::vector<std::byte*> scratch;   // a stream; null: does not compute
+  std::vector<uint8_t> wakes_other;  // a task: a task of the other engine waits for it
+  std::vector<uint32_t> request;     // a task: into messages or collectives
   std::vector<Message> messages;
   std::vector<CollectiveOperation> collectives;
-  std::vector<std::vector<std::byte*>> contributions;    // behind CollectiveOperation::contributions
-  std::vector<uint64_t> names;                           // hash of the name, a collective operation
+  std::vector<std::vector<std::byte*>> contributions;  // behind CollectiveOperation::contributions
+  std::vector<uint64_t> names;                         // hash of the name, a collective operation
   std::vector<StreamRun> streams;
-  std::vector<uint32_t> engine_streams[2];               // by Engine
+  std::vector<uint32_t> engine_streams[2];  // by Engine
 
-  std::unique_ptr<std::atomic<uint32_t>[]> done;         // a task: the last run in which it completed
-  std::vector<uint32_t> uses;                            // a buffer: operands of tasks that are it; 0: static
-  std::unique_ptr<std::atomic<uint32_t>[]> remaining;    // a buffer: uses left in this run
-  std::unique_ptr<std::atomic<uint32_t>[]> acquired;     // a buffer: the last run that acquired it
-  std::unique_ptr<std::atomic<uint8_t>[]> health;        // a buffer, check mode: see Health
+  std::unique_ptr<std::atomic<uint32_t>[]> done;       // a task: the last run in which it completed
+  std::vector<uint32_t> uses;                          // a buffer: operands of tasks that are it; 0: static
+  std::unique_ptr<std::atomic<uint32_t>[]> remaining;  // a buffer: uses left in this run
+  std::unique_ptr<std::atomic<uint32_t>[]> acquired;   // a buffer: the last run that acquired it
+  std::unique_ptr<std::atomic<uint8_t>[]> health;      // a buffer, check mode: see Health
   std::vector<TaskTime> times;
 };
 
@@ -63,7 +64,7 @@ struct Executor::State {
   ProgramState* current = nullptr;
   uint32_t run = 0;
   uint64_t step = 0;
-  bool updates = true;   // false while a step is repeated to find a value that is not finite
+  bool updates = true;  // false while a step is repeated to find a value that is not finite
   bool checking = false;
   std::atomic<uint32_t> go{0}, communication_done{0};
   std::atomic<bool> stop{false};

@@ -14,7 +14,8 @@ namespace piper::runtime {
 
 // Sleeps while `word` holds `expected`, at most `nanoseconds`. May return early without reason.
 inline void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, int64_t nanoseconds) {
-  timespec timeout{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
+  timespec timeout{static_cast<time_t>(nanoseconds / 1000000000),
+                   static_cast<long>(nanoseconds % 1000000000)};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 

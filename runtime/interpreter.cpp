@@ -11,8 +11,8 @@ namespace piper::runtime {
 namespace {
 
 [[noreturn]] void Broken(const Call& call, const std::string& what) {
-  std::fprintf(stderr, "piper: internal error: operation '%s', kernel '%s': %s\n", call.operation, call.kernel,
-               what.c_str());
+  std::fprintf(stderr, "piper: internal error: operation '%s', kernel '%s': %s\n", call.operation,
+               call.kernel, what.c_str());
   std::exit(kExitInternal);
 }
 
@@ -40,8 +40,8 @@ class Interpreter : public BodyRunner {
         Broken(call, "it takes " + std::to_string(kernel->operands.size()) + " operands, " +
                          std::to_string(kernel->int_names.size()) + " integers and " +
                          std::to_string(kernel->scalar_names.size()) + " scalars, not " +
-                         std::to_string(call.operand_count) + ", " + std::to_string(call.int_count) + " and " +
-                         std::to_string(call.scalar_count));
+                         std::to_string(call.operand_count) + ", " + std::to_string(call.int_count) +
+                         " and " + std::to_string(call.scalar_count));
       }
       functions_.push_back(f64 ? kernel->f64 : kernel->f32);
     }
@@ -56,8 +56,9 @@ class Interpreter : public BodyRunner {
       if (call.operand_count > kMaxOperands) Broken(call, "too many operands");
       for (uint32_t k = 0; k < call.operand_count; ++k) {
         const CallOperand& operand = program_.call_operands[call.first_operand + k];
-        operands[k] = operand.local == 0 ? context.operands[operand.value]
-                                         : static_cast<void*>(context.scratch + int64_t{operand.value} * kAlignment);
+        operands[k] = operand.local == 0
+                          ? context.operands[operand.value]
+                          : static_cast<void*>(context.scratch + int64_t{operand.value} * kAlignment);
       }
       kernels::RandomKey key;
       key.seed = context.seed;

@@ -128,7 +128,9 @@ std::byte* RankView::gradient(const Parameter& parameter) const {
 std::byte* RankView::state(const Parameter& parameter, int which) const {
   return parameter.state[which] == kNone ? nullptr : executor->buffer(parameter.state[which]);
 }
-ElementType RankView::type(const Parameter& parameter) const { return program->buffers[parameter.value].type; }
+ElementType RankView::type(const Parameter& parameter) const {
+  return program->buffers[parameter.value].type;
+}
 
 Result<LocalResult> RunLocal(const Job& job, const LocalOptions& options, const LocalHooks& hooks) {
   if (job.rank_role.size() != job.rank_count || job.rank_count == 0) {

@@ -64,7 +64,8 @@ void Accumulate(const Task& task, void* const* operands) {
 
 double Executor::State::ReadScalar(const ProgramState& program, uint32_t buffer) const {
   const std::byte* data = At(program, buffer);
-  if (program.program->buffers[buffer].type == ElementType::kF64) return *reinterpret_cast<const double*>(data);
+  if (program.program->buffers[buffer].type == ElementType::kF64)
+    return *reinterpret_cast<const double*>(data);
   return *reinterpret_cast<const float*>(data);
 }
 
@@ -203,17 +204,20 @@ void Executor::State::Update(ProgramState& program, const Task& task) {
   if (!program.has_clip && FirstNonFinite(gradient, parameter.elements * ElementBytes(type), type) >= 0) {
     FlagNonFinite();
   }
-  // Nothing is updated any more once a value was not finite, on this rank or, as far as it is known, on another.
+  // Nothing is updated any more once a value was not finite, on this rank or, as far as it is known, on
+  // another.
   if (!finite.load(std::memory_order_relaxed) || transport().NonFinite(step)) return;
   auto at = [&](uint32_t buffer) { return buffer == kNone ? nullptr : At(program, buffer); };
   const Optimizer& optimizer = job().optimizers[parameter.optimizer];
   if (type == ElementType::kF64) {
     UpdateParameter(optimizer, step, parameter.weight_decay, reinterpret_cast<const double*>(gradient),
-                    reinterpret_cast<double*>(at(parameter.value)), reinterpret_cast<double*>(at(parameter.state[0])),
+                    reinterpret_cast<double*>(at(parameter.value)),
+                    reinterpret_cast<double*>(at(parameter.state[0])),
                     reinterpret_cast<double*>(at(parameter.state[1])), parameter.elements);
   } else {
     UpdateParameter(optimizer, step, parameter.weight_decay, reinterpret_cast<const float*>(gradient),
-                    reinterpret_cast<float*>(at(parameter.value)), reinterpret_cast<float*>(at(parameter.state[0])),
+                    reinterpret_cast<float*>(at(parameter.value)),
+                    reinterpret_cast<float*>(at(parameter.state[0])),
                     reinterpret_cast<float*>(at(parameter.state[1])), parameter.elements);
   }
 }

@@ -40,11 +40,12 @@ int FormatMetrics(const StepMetrics& metrics, char* out, int size) {
     Number(value, sizeof value, true, metrics.eval_loss);
     std::snprintf(eval, sizeof eval, ",\"eval_loss\":%s", value);
   }
-  return std::snprintf(out, size,
-                       "{\"step\":%llu,\"loss\":%s,\"lr\":%s,\"grad_norm\":%s,\"tokens_per_s\":%s,\"step_ms\":%s,"
-                       "\"mfu\":null,\"peak_memory\":%lld%s}\n",
-                       static_cast<unsigned long long>(metrics.step), loss, rate, norm, speed, time,
-                       static_cast<long long>(metrics.peak_memory), eval);
+  return std::snprintf(
+      out, size,
+      "{\"step\":%llu,\"loss\":%s,\"lr\":%s,\"grad_norm\":%s,\"tokens_per_s\":%s,\"step_ms\":%s,"
+      "\"mfu\":null,\"peak_memory\":%lld%s}\n",
+      static_cast<unsigned long long>(metrics.step), loss, rate, norm, speed, time,
+      static_cast<long long>(metrics.peak_memory), eval);
 }
 
 Status MetricsWriter::Open(const std::string& path, bool append, bool console, uint64_t last_step) {
@@ -79,10 +80,11 @@ void MetricsWriter::Write(const StepMetrics& metrics) {
   if (!terminal_ && !due) return;
   char eval[48] = "";
   if (metrics.eval_known) std::snprintf(eval, sizeof eval, "  validation %.4f", metrics.eval_loss);
-  int length = std::snprintf(line, sizeof line, "%sstep %llu/%llu  loss %.4f  lr %.3g  %.0f tokens/s  %.0f ms%s%s",
-                             terminal_ ? "\r" : "", static_cast<unsigned long long>(metrics.step),
-                             static_cast<unsigned long long>(last_step_), metrics.loss, metrics.learning_rate,
-                             metrics.tokens_per_second, metrics.step_milliseconds, eval, terminal_ ? "\x1b[K" : "\n");
+  int length =
+      std::snprintf(line, sizeof line, "%sstep %llu/%llu  loss %.4f  lr %.3g  %.0f tokens/s  %.0f ms%s%s",
+                    terminal_ ? "\r" : "", static_cast<unsigned long long>(metrics.step),
+                    static_cast<unsigned long long>(last_step_), metrics.loss, metrics.learning_rate,
+                    metrics.tokens_per_second, metrics.step_milliseconds, eval, terminal_ ? "\x1b[K" : "\n");
   line_open_ = terminal_;
   if (terminal_ && metrics.eval_known) {
     length += std::snprintf(line + length, sizeof line - length, "\n");

@@ -1,5 +1,5 @@
-// What a run reports: one JSON object a line into a file, and a line for people: rewritten in place on a terminal,
-// otherwise a plain line every few steps. Writing a line allocates nothing.
+// What a run reports: one JSON object a line into a file, and a line for people: rewritten in place on a
+// terminal, otherwise a plain line every few steps. Writing a line allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace piper::runtime {
 
 struct StepMetrics {
-  uint64_t step = 0;           // 1-based: steps done
+  uint64_t step = 0;  // 1-based: steps done
   bool loss_known = false, norm_known = false, eval_known = false;
   double loss = 0, learning_rate = 0, gradient_norm = 0, eval_loss = 0;
   double tokens_per_second = 0, step_milliseconds = 0;
-  int64_t peak_memory = 0;     // bytes, of the rank with most
+  int64_t peak_memory = 0;  // bytes, of the rank with most
 };
 
 class MetricsWriter {
  public:
-  // `path` empty: no file. `append` keeps what is there (a resumed run). `console` prints for people on standard
-  // output; `last_step` is where the run ends.
+  // `path` empty: no file. `append` keeps what is there (a resumed run). `console` prints for people on
+  // standard output; `last_step` is where the run ends.
   Status Open(const std::string& path, bool append, bool console, uint64_t last_step);
   ~MetricsWriter();
   void Write(const StepMetrics& metrics);

@@ -1,5 +1,6 @@
-// Check mode: every task's operands are scanned, and the first task whose inputs were finite and whose results are not
-// is named. Values that are already known to be bad when a task starts are not the task's doing.
+// Check mode: every task's operands are scanned, and the first task whose inputs were finite and whose
+// results are not is named. Values that are already known to be bad when a task starts are not the task's
+// doing.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -10,8 +11,10 @@
 namespace piper::runtime {
 
 int64_t FirstNonFinite(const std::byte* data, int64_t bytes, ElementType type) {
-  if (type == ElementType::kF32) return kernels::first_non_finite(reinterpret_cast<const float*>(data), bytes / 4);
-  if (type == ElementType::kF64) return kernels::first_non_finite(reinterpret_cast<const double*>(data), bytes / 8);
+  if (type == ElementType::kF32)
+    return kernels::first_non_finite(reinterpret_cast<const float*>(data), bytes / 4);
+  if (type == ElementType::kF64)
+    return kernels::first_non_finite(reinterpret_cast<const double*>(data), bytes / 8);
   return -1;
 }
 
@@ -24,14 +27,16 @@ void Executor::State::BeforeChecked(ProgramState& program, const Task& task, boo
     // The first term of a fold overwrites what stands there.
     if (i == 0 && task.kind == TaskKind::kAccumulate && task.flag != 0) continue;
     if (health == Health::kUnknown) {
-      health = FirstNonFinite(At(program, index), buffer.bytes, buffer.type) >= 0 ? Health::kBad : Health::kFinite;
+      health =
+          FirstNonFinite(At(program, index), buffer.bytes, buffer.type) >= 0 ? Health::kBad : Health::kFinite;
       program.health[index].store(static_cast<uint8_t>(health));
     }
     suspect |= health == Health::kBad;
   }
 }
 
-void Executor::State::AfterChecked(ProgramState& program, const Task& task, bool suspect, uint32_t culprit_call) {
+void Executor::State::AfterChecked(ProgramState& program, const Task& task, bool suspect,
+                                   uint32_t culprit_call) {
   for (uint32_t i = 0; i < task.operand_count; ++i) {
     uint32_t index = program.program->task_operands[task.first_operand + i];
     const Buffer& buffer = program.program->buffers[index];
@@ -56,7 +61,10 @@ void Executor::State::AfterChecked(ProgramState& program, const Task& task, bool
     if (const char* origin = Text(task.origin); origin[0] != '\0') text += std::string(" (") + origin + ")";
     text += ", rank " + std::to_string(setup.rank);
     if (task.microbatch >= 0) text += ", microbatch " + std::to_string(task.microbatch);
-    text += std::string(": '") + buffer.name + "' is " + (std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf") +
+    text += std::string(": '") + buffer.name + "' is " +
+            (std::isnan(value) ? "nan"
+             : value > 0       ? "inf"
+                               : "-inf") +
             " at element " + std::to_string(element);
     std::lock_guard<std::mutex> lock(finding_mutex);
     if (finding.empty()) finding = text;
@@ -70,8 +78,9 @@ Status Executor::FindNonFinite(uint64_t step, std::string& finding) {
     const Buffer& buffer = state.train.program->buffers[parameter.value];
     int64_t element = FirstNonFinite(state.At(state.train, parameter.value), buffer.bytes, buffer.type);
     if (element >= 0) {
-      state.finding = std::string("parameter '") + parameter.name + "' on rank " + std::to_string(state.setup.rank) +
-                      " was not finite before the step, at element " + std::to_string(element);
+      state.finding = std::string("parameter '") + parameter.name + "' on rank " +
+                      std::to_string(state.setup.rank) + " was not finite before the step, at element " +
+                      std::to_string(element);
       break;
     }
   }

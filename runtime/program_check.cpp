@@ -8,8 +8,8 @@ namespace {
 
 std::string TaskText(const Job& job, const RankProgram& program, size_t task) {
   uint32_t name = program.tasks[task].name;
-  return "task " + std::to_string(task) + " '" + (name < job.strings.size() ? job.strings[name] : "?") + "' of " +
-         program.name;
+  return "task " + std::to_string(task) + " '" + (name < job.strings.size() ? job.strings[name] : "?") +
+         "' of " + program.name;
 }
 
 bool InRange(uint64_t first, uint64_t count, size_t size) { return first <= size && count <= size - first; }
@@ -54,15 +54,19 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
     case TaskKind::kCollective: {
       if (task.argument >= program.collectives.size()) return wrong("no such collective");
       const Collective& collective = program.collectives[task.argument];
-      if (collective.communicator >= row.groups.size() || row.groups[collective.communicator] >= job.groups.size()) {
+      if (collective.communicator >= row.groups.size() ||
+          row.groups[collective.communicator] >= job.groups.size()) {
         return wrong("no such communicator");
       }
-      if (task.operand_count != collective.contributions && task.operand_count != collective.contributions + 1) {
+      if (task.operand_count != collective.contributions &&
+          task.operand_count != collective.contributions + 1) {
         return wrong("a collective has its contributions and at most one output");
       }
-      if (!InRange(collective.first_term, collective.term_count, program.terms.size())) return wrong("no such terms");
+      if (!InRange(collective.first_term, collective.term_count, program.terms.size()))
+        return wrong("no such terms");
       if (collective.type != ElementType::kF32 && collective.type != ElementType::kF64 &&
-          (collective.kind == CollectiveKind::kAllReduce || collective.kind == CollectiveKind::kReduceScatter)) {
+          (collective.kind == CollectiveKind::kAllReduce ||
+           collective.kind == CollectiveKind::kReduceScatter)) {
         return wrong("only f32 and f64 can be reduced");
       }
       bool member = false;
@@ -77,7 +81,8 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
       if (collective.kind == CollectiveKind::kReduceScatter) out = 0;
       if (collective.kind == CollectiveKind::kAllToAll) in = out = slice * members;
       for (uint32_t i = 0; i < task.operand_count; ++i) {
-        if (buffer(i).bytes < (i < collective.contributions ? in : out)) return wrong("an operand is too small");
+        if (buffer(i).bytes < (i < collective.contributions ? in : out))
+          return wrong("an operand is too small");
       }
       return {};
     }
@@ -98,8 +103,8 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
           (parameter.state[0] == kNone || parameter.state[1] == kNone)) {
         return wrong("AdamW needs two state buffers");
       }
-      if (job.optimizers[parameter.optimizer].kind == 0 && job.optimizers[parameter.optimizer].momentum != 0 &&
-          parameter.state[0] == kNone) {
+      if (job.optimizers[parameter.optimizer].kind == 0 &&
+          job.optimizers[parameter.optimizer].momentum != 0 && parameter.state[0] == kNone) {
         return wrong("SGD with momentum needs a state buffer");
       }
       return {};
@@ -119,7 +124,9 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
 }  // namespace
 
 Status CheckProgram(const Job& job, const RankProgram& program, uint32_t rank) {
-  auto wrong = [&](const std::string& what) { return InternalError(std::string(program.name) + ": " + what); };
+  auto wrong = [&](const std::string& what) {
+    return InternalError(std::string(program.name) + ": " + what);
+  };
   const RankRow* row = nullptr;
   for (const RankRow& candidate : program.ranks) {
     if (candidate.rank == rank) row = &candidate;
@@ -137,12 +144,14 @@ Status CheckProgram(const Job& job, const RankProgram& program, uint32_t rank) {
       return buffer < buffers && program.buffers[buffer].bytes >=
                                      parameter.elements * ElementBytes(program.buffers[parameter.value].type);
     };
-    if (parameter.value >= buffers || !held(parameter.value) || parameter.global_index >= job.parameter_count) {
+    if (parameter.value >= buffers || !held(parameter.value) ||
+        parameter.global_index >= job.parameter_count) {
       return wrong(std::string("parameter '") + parameter.name + "' has no buffer of its size");
     }
     for (uint32_t buffer : {parameter.gradient, parameter.state[0], parameter.state[1]}) {
       if (buffer != kNone && !held(buffer)) {
-        return wrong(std::string("parameter '") + parameter.name + "' has a gradient or state buffer too small");
+        return wrong(std::string("parameter '") + parameter.name +
+                     "' has a gradient or state buffer too small");
       }
     }
   }
@@ -152,7 +161,8 @@ Status CheckProgram(const Job& job, const RankProgram& program, uint32_t rank) {
   std::vector<uint32_t> stream_of(program.tasks.size(), kNone);
   for (size_t i = 0; i < program.streams.size(); ++i) {
     const Stream& stream = program.streams[i];
-    if (!InRange(stream.first_task, stream.task_count, program.tasks.size())) return wrong("a stream's tasks");
+    if (!InRange(stream.first_task, stream.task_count, program.tasks.size()))
+      return wrong("a stream's tasks");
     for (uint32_t task = stream.first_task; task < stream.first_task + stream.task_count; ++task) {
       if (stream_of[task] != kNone || program.tasks[task].stream != i) {
         return wrong("task " + std::to_string(task) + " is not on the one stream that it names");

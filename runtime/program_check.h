@@ -1,5 +1,6 @@
-// Checks that a RankProgram holds together before anything runs: indices in range, buffers inside the arena, operand
-// counts by kind, waits that name tasks. What fails here is a bug of the compiler or of a hand-written program.
+// Checks that a RankProgram holds together before anything runs: indices in range, buffers inside the arena,
+// operand counts by kind, waits that name tasks. What fails here is a bug of the compiler or of a
+// hand-written program.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,8 @@ class HeaderReader : public nlohmann::json_sax<json> {
     if (value > static_cast<uint64_t>(INT64_MAX)) return Unexpected("a number beyond 63 bits");
     if (field_ == "shape") {
       tensors.back().shape.push_back(static_cast<int64_t>(value));
-      if (tensors.back().shape.size() > 64) return Fail("tensor '" + tensors.back().name + "' has over 64 dimensions");
+      if (tensors.back().shape.size() > 64)
+        return Fail("tensor '" + tensors.back().name + "' has over 64 dimensions");
     } else {
       offsets_.push_back(static_cast<int64_t>(value));
       if (offsets_.size() > 2) return Fail("tensor '" + tensors.back().name + "' has over two offsets");
@@ -185,7 +186,8 @@ Status WriteSafetensors(int directory, const std::string& name, std::vector<Tens
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  if (text.size() > kMaxSafetensorsHeader) return InputError("'" + name + "' would need a header beyond the format's limit");
+  if (text.size() > kMaxSafetensorsHeader)
+    return InputError("'" + name + "' would need a header beyond the format's limit");
   uint64_t length = text.size();
   std::vector<std::pair<const void*, size_t>> parts = {{&length, sizeof length}, {text.data(), text.size()}};
   for (const TensorView& tensor : tensors) parts.emplace_back(tensor.data, static_cast<size_t>(tensor.bytes));
@@ -197,13 +199,15 @@ Status ParseSafetensorsHeader(const std::string& header, int64_t data_bytes, std
   if (header.empty() || header[0] != '{') return InputError("the header does not begin with '{'");
   HeaderReader reader;
   if (!json::sax_parse(header, &reader)) return InputError(reader.problem);
-  std::stable_sort(reader.tensors.begin(), reader.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-  });
+  std::stable_sort(reader.tensors.begin(), reader.tensors.end(),
+                   [](const TensorInfo& a, const TensorInfo& b) {
+                     return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+                   });
   int64_t at = 0;
   for (const TensorInfo& tensor : reader.tensors) {
     int64_t bytes = SafetensorsElementBytes(tensor.dtype);
-    if (bytes == 0) return InputError("tensor '" + tensor.name + "' has the unknown type '" + tensor.dtype + "'");
+    if (bytes == 0)
+      return InputError("tensor '" + tensor.name + "' has the unknown type '" + tensor.dtype + "'");
     for (int64_t dim : tensor.shape) {
       if (__builtin_mul_overflow(bytes, dim, &bytes)) {
         return InputError("tensor '" + tensor.name + "' has a shape beyond 63 bits");
@@ -221,7 +225,8 @@ Status ParseSafetensorsHeader(const std::string& header, int64_t data_bytes, std
     at = tensor.end;
   }
   if (at != data_bytes) {
-    return InputError("the tensors cover " + std::to_string(at) + " of " + std::to_string(data_bytes) + " bytes");
+    return InputError("the tensors cover " + std::to_string(at) + " of " + std::to_string(data_bytes) +
+                      " bytes");
   }
   tensors = std::move(reader.tensors);
   metadata = std::move(reader.metadata);
@@ -237,7 +242,8 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(int directory, co
   struct stat info;
   if (fstat(file->fd_, &info) != 0 || !S_ISREG(info.st_mode)) return wrong("is not a regular file");
   uint64_t length = 0;
-  if (info.st_size < 8 || pread(file->fd_, &length, 8, 0) != 8) return wrong("is too short for a safetensors file");
+  if (info.st_size < 8 || pread(file->fd_, &length, 8, 0) != 8)
+    return wrong("is too short for a safetensors file");
   if (length > kMaxSafetensorsHeader || length > static_cast<uint64_t>(info.st_size) - 8) {
     return wrong("claims a header of " + std::to_string(length) + " bytes");
   }
@@ -249,7 +255,8 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(int directory, co
     at += static_cast<size_t>(got);
   }
   file->data_ = 8 + static_cast<int64_t>(length);
-  if (Status parsed = ParseSafetensorsHeader(header, info.st_size - file->data_, file->tensors_, file->metadata_);
+  if (Status parsed =
+          ParseSafetensorsHeader(header, info.st_size - file->data_, file->tensors_, file->metadata_);
       !parsed.ok()) {
     return wrong(parsed.message());
   }

@@ -1,6 +1,6 @@
-// The safetensors file format: u64 little-endian header length, a JSON header padded with spaces to 8 bytes, then the
-// tensors' bytes. Written sorted by descending alignment of the type, then name. Read without trust: every length and
-// offset is checked before anything is allocated or read.
+// The safetensors file format: u64 little-endian header length, a JSON header padded with spaces to 8 bytes,
+// then the tensors' bytes. Written sorted by descending alignment of the type, then name. Read without trust:
+// every length and offset is checked before anything is allocated or read.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 struct TensorView {
   std::string name;
-  std::string dtype;           // "F32", "F64", ...
+  std::string dtype;  // "F32", "F64", ...
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;
   int64_t bytes = 0;
@@ -34,13 +34,15 @@ struct TensorInfo {
 // Bytes an element, 0 for an unknown type.
 int64_t SafetensorsElementBytes(const std::string& dtype);
 
-// Creates `name` in the directory open as `directory`, which must not hold it yet, and waits until it is on disk.
+// Creates `name` in the directory open as `directory`, which must not hold it yet, and waits until it is on
+// disk.
 Status WriteSafetensors(int directory, const std::string& name, std::vector<TensorView> tensors,
                         const std::map<std::string, std::string>& metadata);
 
 class SafetensorsFile {
  public:
-  // Opens the regular file `name` beneath `directory` (AT_FDCWD: any path); follows no symbolic link in its last part.
+  // Opens the regular file `name` beneath `directory` (AT_FDCWD: any path); follows no symbolic link in its
+  // last part.
   static Result<std::unique_ptr<SafetensorsFile>> Open(int directory, const std::string& name);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;
@@ -66,6 +68,7 @@ Status ParseSafetensorsHeader(const std::string& header, int64_t data_bytes, std
                               std::map<std::string, std::string>& metadata);
 
 // Writes all of `data` to a new file and waits until it is on disk.
-Status WriteFileDurably(int directory, const std::string& name, const std::vector<std::pair<const void*, size_t>>& parts);
+Status WriteFileDurably(int directory, const std::string& name,
+                        const std::vector<std::pair<const void*, size_t>>& parts);
 
 }  // namespace piper::runtime

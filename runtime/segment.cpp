@@ -23,7 +23,9 @@ int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit 
 
 // Offsets of the parts: header, controls, message slots, collective slots.
 int64_t ControlsOffset() { return RoundUp(sizeof(SegmentHeader), 64); }
-int64_t MessagesOffset(int64_t size) { return ControlsOffset() + size * static_cast<int64_t>(sizeof(RankControl)); }
+int64_t MessagesOffset(int64_t size) {
+  return ControlsOffset() + size * static_cast<int64_t>(sizeof(RankControl));
+}
 int64_t CollectivesOffset(int64_t size) {
   return MessagesOffset(size) + size * size * kMaxLanes * static_cast<int64_t>(sizeof(MessageSlot));
 }
@@ -40,16 +42,17 @@ void RingBell(Doorbell& bell) {
 }
 
 int64_t Segment::ControlBytes(uint32_t size) {
-  return RoundUp(CollectivesOffset(size) + int64_t{size} * kMaxLanes * static_cast<int64_t>(sizeof(CollectiveSlot)),
-                 kPage);
+  return RoundUp(
+      CollectivesOffset(size) + int64_t{size} * kMaxLanes * static_cast<int64_t>(sizeof(CollectiveSlot)),
+      kPage);
 }
 
 Result<std::unique_ptr<Segment>> Segment::CreateLocal(uint32_t size) {
   std::unique_ptr<Segment> segment(new Segment);
   segment->size_ = size;
   segment->bytes_ = ControlBytes(size);
-  void* base =
-      mmap(nullptr, segment->bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* base = mmap(nullptr, segment->bytes_, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return SystemError("map the ranks' control memory");
   segment->base_ = static_cast<std::byte*>(base);
   // Fresh pages are zero, which is every slot's empty state: nothing else needs construction.
@@ -91,7 +94,8 @@ Result<std::unique_ptr<Segment>> Segment::Attach(int fd, uint32_t size, uint64_t
   struct stat info;
   if (fstat(fd, &info) != 0) return SystemError("look at the inherited shared memory");
   if (!S_ISREG(info.st_mode) || info.st_size < segment->bytes_) {
-    return UsageError("the inherited descriptor is no shared memory of a job of " + std::to_string(size) + " ranks");
+    return UsageError("the inherited descriptor is no shared memory of a job of " + std::to_string(size) +
+                      " ranks");
   }
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   void* base = mmap(nullptr, segment->bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -102,7 +106,8 @@ Result<std::unique_ptr<Segment>> Segment::Attach(int fd, uint32_t size, uint64_t
     return UsageError("the inherited shared memory belongs to another kind of job");
   }
   if (header.plan != plan) {
-    return UsageError("the ranks of this host were compiled from different plans: start executables of one compilation");
+    return UsageError(
+        "the ranks of this host were compiled from different plans: start executables of one compilation");
   }
   return segment;
 }
@@ -118,7 +123,8 @@ RankControl& Segment::control(uint32_t rank) const {
 }
 
 MessageSlot& Segment::message(uint32_t from, uint32_t to, uint32_t lane) const {
-  return reinterpret_cast<MessageSlot*>(base_ + MessagesOffset(size_))[(size_t{from} * size_ + to) * kMaxLanes + lane];
+  return reinterpret_cast<MessageSlot*>(
+      base_ + MessagesOffset(size_))[(size_t{from} * size_ + to) * kMaxLanes + lane];
 }
 
 CollectiveSlot& Segment::collective(uint32_t rank, uint32_t lane) const {

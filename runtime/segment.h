@@ -1,6 +1,7 @@
-// The memory that the ranks of one host share: a control block a rank, slots through which messages and collectives
-// meet, and behind them the ranks' arenas. Between threads of one process it is plain memory and the arenas lie
-// elsewhere; between processes it is an anonymous memfd that leaves nothing behind when the last process ends.
+// The memory that the ranks of one host share: a control block a rank, slots through which messages and
+// collectives meet, and behind them the ranks' arenas. Between threads of one process it is plain memory and
+// the arenas lie elsewhere; between processes it is an anonymous memfd that leaves nothing behind when the
+// last process ends.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,8 @@ struct alignas(64) RankControl {
   alignas(64) std::byte exchange[2][Transport::kExchangeBytes];
 };
 
-// One message on its way. The sender fills it and posts; the receiver copies and takes; the sender empties it.
+// One message on its way. The sender fills it and posts; the receiver copies and takes; the sender empties
+// it.
 struct alignas(64) MessageSlot {
   enum State : uint32_t { kEmpty, kPosted, kTaken };
   std::atomic<uint32_t> state{kEmpty};
@@ -88,8 +90,8 @@ class Segment {
   MessageSlot& message(uint32_t from, uint32_t to, uint32_t lane) const;
   CollectiveSlot& collective(uint32_t rank, uint32_t lane) const;
 
-  // shared(): bytes before the arenas; grows the file to `bytes` behind them (one rank does, before any maps);
-  // maps [0, bytes) of the arenas.
+  // shared(): bytes before the arenas; grows the file to `bytes` behind them (one rank does, before any
+  // maps); maps [0, bytes) of the arenas.
   Status GrowArenas(int64_t bytes);
   Result<std::byte*> MapArenas(int64_t bytes);
 

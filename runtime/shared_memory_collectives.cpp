@@ -1,7 +1,8 @@
-// The collectives of SharedMemoryTransport. Every member posts where its contributions and its output stand; once all
-// have, each does its share of the work straight from the others' arenas, says so, and waits for the rest where
-// their memory is still in use. Phases of a member, which only grow: 1 posted, 2 worked, 3 gathered. A member whose
-// slot shows another key than ours has left the operation, so it has been through every phase.
+// The collectives of SharedMemoryTransport. Every member posts where its contributions and its output stand;
+// once all have, each does its share of the work straight from the others' arenas, says so, and waits for the
+// rest where their memory is still in use. Phases of a member, which only grow: 1 posted, 2 worked, 3
+// gathered. A member whose slot shows another key than ours has left the operation, so it has been through
+// every phase.
 #include <algorithm>
 #include <cstring>
 
@@ -12,9 +13,9 @@ namespace piper::runtime {
 namespace {
 
 constexpr uint64_t kKeyMask = ~uint64_t{3};
-constexpr int64_t kBlock = 2048;             // elements folded at a time, in the first-level cache
-constexpr int64_t kTurn = 1 << 18;           // bytes moved before other streams get their turn
-constexpr int64_t kSmall = 16384;            // bytes up to which every member folds everything itself
+constexpr int64_t kBlock = 2048;    // elements folded at a time, in the first-level cache
+constexpr int64_t kTurn = 1 << 18;  // bytes moved before other streams get their turn
+constexpr int64_t kSmall = 16384;   // bytes up to which every member folds everything itself
 constexpr uint32_t kPosted = 1, kWorked = 2, kGathered = 3;
 
 int64_t Chunk(int64_t elements, size_t members) {
@@ -43,7 +44,8 @@ void SharedMemoryTransport::SetPhase(CollectiveOperation& operation, uint32_t ph
   operation.phase = phase;
   operation.scan = 0;
   operation.done = 0;
-  segment_.collective(rank_, operation.lane).state.store(operation.key << 2 | phase, std::memory_order_release);
+  segment_.collective(rank_, operation.lane)
+      .state.store(operation.key << 2 | phase, std::memory_order_release);
   RingMembers(operation);
 }
 
@@ -62,7 +64,8 @@ void SharedMemoryTransport::StartCollective(CollectiveOperation& operation) {
   SetPhase(operation, kPosted);
 }
 
-const CollectiveSlot& SharedMemoryTransport::SlotOf(const CollectiveOperation& operation, uint32_t member) const {
+const CollectiveSlot& SharedMemoryTransport::SlotOf(const CollectiveOperation& operation,
+                                                    uint32_t member) const {
   return segment_.collective(operation.members[member], operation.lanes[member]);
 }
 
@@ -87,8 +90,8 @@ bool SharedMemoryTransport::MembersReached(CollectiveOperation& operation, uint3
         if (slot.elements != collective.elements || slot.kind != static_cast<uint32_t>(collective.kind) ||
             slot.type != static_cast<uint32_t>(collective.type)) {
           Abort(InternalError("ranks " + std::to_string(rank_) + " and " + std::to_string(rank) +
-                              " disagree about the collective '" + collective.name + "': " +
-                              std::to_string(collective.elements) + " elements here, " +
+                              " disagree about the collective '" + collective.name +
+                              "': " + std::to_string(collective.elements) + " elements here, " +
                               std::to_string(slot.elements) + " there"));
           return false;
         }
@@ -105,14 +108,16 @@ bool SharedMemoryTransport::MembersReached(CollectiveOperation& operation, uint3
 
 // Folds elements [begin, end) of the terms to `to` (first byte of element `begin`), a turn's worth from
 // operation.done on.
-Progress SharedMemoryTransport::FoldSlice(CollectiveOperation& operation, int64_t begin, int64_t end, std::byte* to) {
+Progress SharedMemoryTransport::FoldSlice(CollectiveOperation& operation, int64_t begin, int64_t end,
+                                          std::byte* to) {
   const Collective& collective = *operation.collective;
   int64_t size = ElementBytes(collective.type);
   constexpr size_t kMaxTerms = 1024;
   const std::byte* terms[kMaxTerms];
   size_t count = operation.terms.empty() ? operation.members.size() : operation.terms.size();
   if (count > kMaxTerms) {
-    Abort(InternalError(std::string("collective '") + collective.name + "' folds more terms than the transport does"));
+    Abort(InternalError(std::string("collective '") + collective.name +
+                        "' folds more terms than the transport does"));
     return Progress::kFailed;
   }
   for (size_t i = 0; i < count; ++i) {
@@ -120,7 +125,8 @@ Progress SharedMemoryTransport::FoldSlice(CollectiveOperation& operation, int64_
     uint32_t index = operation.terms.empty() ? 0 : operation.terms[i].contribution;
     if (member >= operation.members.size() || index >= SlotOf(operation, member).contribution_count) {
       Abort(InternalError(std::string("collective '") + collective.name + "' folds contribution " +
-                          std::to_string(index) + " of member " + std::to_string(member) + ", which gives none"));
+                          std::to_string(index) + " of member " + std::to_string(member) +
+                          ", which gives none"));
       return Progress::kFailed;
     }
     terms[i] = Contribution(operation, member, index);
@@ -195,9 +201,11 @@ bool SharedMemoryTransport::Advance(CollectiveOperation& operation, Progress& pr
       }
       case CollectiveKind::kReduceScatter: {
         if (operation.output == nullptr || own_begin >= own_end) break;
-        // In place the own slice stays where it stands in the whole; elsewhere it lies at the front of the output.
+        // In place the own slice stays where it stands in the whole; elsewhere it lies at the front of the
+        // output.
         bool in_place = !operation.contributions.empty() && operation.output == operation.contributions[0];
-        progress = FoldSlice(operation, own_begin, own_end, operation.output + (in_place ? own_begin * size : 0));
+        progress =
+            FoldSlice(operation, own_begin, own_end, operation.output + (in_place ? own_begin * size : 0));
         if (progress != Progress::kDone) return false;
         break;
       }
@@ -253,8 +261,8 @@ bool SharedMemoryTransport::Advance(CollectiveOperation& operation, Progress& pr
         int64_t end = std::min(collective.elements, begin + slice);
         ++index;
         if (member == operation.member || begin == end) continue;
-        std::memcpy(operation.output + begin * size, arenas_[operation.members[member]] + output + begin * size,
-                    (end - begin) * size);
+        std::memcpy(operation.output + begin * size,
+                    arenas_[operation.members[member]] + output + begin * size, (end - begin) * size);
       }
     }
     SetPhase(operation, kGathered);

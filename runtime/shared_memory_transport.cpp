@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kPatience = 100'000'000;  // nanoseconds of sleep before looking whether the peers still live
+constexpr int64_t kPatience =
+    100'000'000;  // nanoseconds of sleep before looking whether the peers still live
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -46,7 +47,8 @@ SharedMemoryTransport::~SharedMemoryTransport() {
 Result<std::byte*> SharedMemoryTransport::AllocateArena(int64_t bytes) {
   std::vector<int64_t> sizes(size());
   if (!segment_.shared()) {
-    // Threads see each other's memory anyway: an anonymous mapping, which gets huge pages where the system has them.
+    // Threads see each other's memory anyway: an anonymous mapping, which gets huge pages where the system
+    // has them.
     own_bytes_ = RoundUp(std::max(bytes, kPage), kPage) + kHugePage;
     void* base =
         mmap(nullptr, own_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -59,8 +61,8 @@ Result<std::byte*> SharedMemoryTransport::AllocateArena(int64_t bytes) {
     PIPER_RETURN_IF_ERROR(Exchange(&address, sizes.data(), sizeof address));
     for (uint32_t rank = 0; rank < size(); ++rank) {
       if (sizes[rank] == 0) {
-        return IoError("no memory for the arena of rank " + std::to_string(rank) + " (" + std::to_string(bytes) +
-                       " bytes on this rank)");
+        return IoError("no memory for the arena of rank " + std::to_string(rank) + " (" +
+                       std::to_string(bytes) + " bytes on this rank)");
       }
       arenas_[rank] = reinterpret_cast<std::byte*>(sizes[rank]);
     }
@@ -91,7 +93,8 @@ Result<std::byte*> SharedMemoryTransport::AllocateArena(int64_t bytes) {
   return arenas_[rank_];
 }
 
-// ---- messages --------------------------------------------------------------------------------------------------
+// ---- messages
+// --------------------------------------------------------------------------------------------------
 
 void SharedMemoryTransport::RingPeer(uint32_t peer) {
   RankControl& control = segment_.control(peer);
@@ -132,10 +135,10 @@ Progress SharedMemoryTransport::TestReceive(Message& message) {
     if (slot.sequence != message.sequence) continue;
     if (slot.bytes != message.bytes || slot.microbatch != message.microbatch) {
       Abort(InternalError("rank " + std::to_string(message.peer) + " sent '" + Text(slot.name) + "' (" +
-                          std::to_string(slot.bytes) + " bytes, microbatch " + std::to_string(slot.microbatch) +
-                          ") where rank " + std::to_string(rank_) + " receives '" + Text(message.name) + "' (" +
-                          std::to_string(message.bytes) + " bytes, microbatch " +
-                          std::to_string(message.microbatch) + ")"));
+                          std::to_string(slot.bytes) + " bytes, microbatch " +
+                          std::to_string(slot.microbatch) + ") where rank " + std::to_string(rank_) +
+                          " receives '" + Text(message.name) + "' (" + std::to_string(message.bytes) +
+                          " bytes, microbatch " + std::to_string(message.microbatch) + ")"));
       return Progress::kFailed;
     }
     std::memcpy(message.data, arenas_[message.peer] + slot.offset, message.bytes);
@@ -146,7 +149,8 @@ Progress SharedMemoryTransport::TestReceive(Message& message) {
   return aborted() ? Progress::kFailed : Progress::kPending;
 }
 
-// ---- sleeping ----------------------------------------------------------------------------------------------------
+// ---- sleeping
+// ----------------------------------------------------------------------------------------------------
 
 uint32_t SharedMemoryTransport::Ticket(Engine engine) {
   return segment_.control(rank_).bells[static_cast<int>(engine)].sequence.load();
@@ -171,9 +175,12 @@ void SharedMemoryTransport::Ring(Engine engine) {
   RingBell(segment_.control(rank_).bells[static_cast<int>(engine)]);
 }
 
-void SharedMemoryTransport::SetComputeCommunicates() { segment_.control(rank_).compute_communicates.store(1); }
+void SharedMemoryTransport::SetComputeCommunicates() {
+  segment_.control(rank_).compute_communicates.store(1);
+}
 
-// ---- control -----------------------------------------------------------------------------------------------------
+// ---- control
+// -----------------------------------------------------------------------------------------------------
 
 Status SharedMemoryTransport::Exchange(const void* mine, void* all, size_t bytes) {
   SegmentHeader& header = segment_.header();

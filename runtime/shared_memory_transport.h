@@ -1,6 +1,6 @@
-// The transport inside one host, for ranks that are threads (`local`) and ranks that are processes (`shm`): the same
-// slots and the same copies. Every arena can be read by every rank, so a receive is one copy from the sender's buffer,
-// and a collective reads its peers' contributions where they stand.
+// The transport inside one host, for ranks that are threads (`local`) and ranks that are processes (`shm`):
+// the same slots and the same copies. Every arena can be read by every rank, so a receive is one copy from
+// the sender's buffer, and a collective reads its peers' contributions where they stand.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@ namespace piper::runtime {
 
 class SharedMemoryTransport : public Transport {
  public:
-  // `segment` outlives the transport. `strings` is Job::strings, for messages. Ranks that are processes watch each
-  // other: the death of one aborts the job.
+  // `segment` outlives the transport. `strings` is Job::strings, for messages. Ranks that are processes watch
+  // each other: the death of one aborts the job.
   SharedMemoryTransport(Segment& segment, uint32_t rank, std::span<const char* const> strings);
   ~SharedMemoryTransport() override;
 
@@ -53,8 +53,8 @@ class SharedMemoryTransport : public Transport {
  private:
   void RingPeer(uint32_t peer);
   void RingMembers(const CollectiveOperation& operation);
-  void WatchPeers();   // opens a handle on every sibling process
-  void CheckPeers();   // aborts the job if one has died
+  void WatchPeers();  // opens a handle on every sibling process
+  void CheckPeers();  // aborts the job if one has died
   const char* Text(uint32_t string) const;
   Progress FoldSlice(CollectiveOperation& operation, int64_t begin, int64_t end, std::byte* to);
   bool MembersReached(CollectiveOperation& operation, uint32_t phase);
@@ -69,11 +69,11 @@ class SharedMemoryTransport : public Transport {
   std::span<const char* const> strings_;
   std::vector<std::byte*> arenas_;  // a rank
   std::byte* own_arena_ = nullptr;
-  int64_t own_bytes_ = 0;           // mapped here, not in the segment
-  std::vector<int> watched_;        // pidfd a rank, -1 none
+  int64_t own_bytes_ = 0;     // mapped here, not in the segment
+  std::vector<int> watched_;  // pidfd a rank, -1 none
   uint32_t exchanges_ = 0;
   int spins_;
-  std::vector<std::byte> small_;    // kMaxLanes results of small all-reduces
+  std::vector<std::byte> small_;  // kMaxLanes results of small all-reduces
 };
 
 // A stop requested by a signal to this process (0: none); set from signal handlers.

@@ -23,7 +23,8 @@ void Executor::State::AcquireOperands(ProgramState& program, const Task& task) {
     const Buffer& buffer = program.program->buffers[index];
     RaiseTo(high_water, buffer.offset + buffer.bytes);
     RaiseTo(peak_live, live.fetch_add(buffer.bytes) + buffer.bytes);
-    // A body may look at the whole of what it writes in check mode: no remains of an earlier slot may stand there.
+    // A body may look at the whole of what it writes in check mode: no remains of an earlier slot may stand
+    // there.
     if (checking) {
       std::memset(At(program, index), 0, buffer.bytes);
       program.health[index].store(static_cast<uint8_t>(Health::kFinite), std::memory_order_relaxed);

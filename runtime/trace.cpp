@@ -82,12 +82,14 @@ std::string TraceRecorder::Events(int64_t origin) const {
     if (!out.empty() || rank != 0) out += ",\n";
     out.append(line, static_cast<size_t>(std::min<int>(length, sizeof line - 1)));
   };
-  add(std::snprintf(line, sizeof line, "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u\"}}",
+  add(std::snprintf(line, sizeof line,
+                    "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%u,\"args\":{\"name\":\"rank %u\"}}",
                     rank, rank));
   for (size_t i = 0; i < program.streams.size(); ++i) {
-    add(std::snprintf(line, sizeof line,
-                      "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%zu,\"args\":{\"name\":\"%s\"}}", rank, i,
-                      EscapeJson(program.streams[i].name).c_str()));
+    add(std::snprintf(
+        line, sizeof line,
+        "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%u,\"tid\":%zu,\"args\":{\"name\":\"%s\"}}", rank, i,
+        EscapeJson(program.streams[i].name).c_str()));
   }
   size_t tasks = program.tasks.size();
   for (int64_t k = 0; k < recorded_; ++k) {
@@ -98,20 +100,22 @@ std::string TraceRecorder::Events(int64_t origin) const {
       double start = static_cast<double>(time.start - origin) / 1e3;
       double end = static_cast<double>(time.end - origin) / 1e3;
       std::string name = EscapeJson(job.strings[task.name]).substr(0, 200);
-      add(std::snprintf(line, sizeof line,
-                        "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,"
-                        "\"args\":{\"step\":%lld,\"mb\":%d,\"bytes\":%lld}}",
-                        name.c_str(), KindText(task.kind), rank, task.stream, start, end - start,
-                        static_cast<long long>(first_ + k), task.microbatch, static_cast<long long>(task.bytes)));
+      add(std::snprintf(
+          line, sizeof line,
+          "{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%u,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,"
+          "\"args\":{\"step\":%lld,\"mb\":%d,\"bytes\":%lld}}",
+          name.c_str(), KindText(task.kind), rank, task.stream, start, end - start,
+          static_cast<long long>(first_ + k), task.microbatch, static_cast<long long>(task.bytes)));
       if (task.kind != TaskKind::kSend && task.kind != TaskKind::kRecv) continue;
       uint32_t peer = executor_.row().peers[task.argument];
       bool sends = task.kind == TaskKind::kSend;
       uint64_t pair = uint64_t{sends ? rank : peer} << 32 | (sends ? peer : rank);
-      add(std::snprintf(line, sizeof line,
-                        "{\"ph\":\"%s\",\"name\":\"message\",\"cat\":\"message\",\"id\":\"%lld.%u.%u.%u\",\"pid\":%u,"
-                        "\"tid\":%u,\"ts\":%.3f%s}",
-                        sends ? "s" : "f", static_cast<long long>(k), sends ? rank : peer, sends ? peer : rank,
-                        counts[pair]++, rank, task.stream, sends ? start : end, sends ? "" : ",\"bp\":\"e\""));
+      add(std::snprintf(
+          line, sizeof line,
+          "{\"ph\":\"%s\",\"name\":\"message\",\"cat\":\"message\",\"id\":\"%lld.%u.%u.%u\",\"pid\":%u,"
+          "\"tid\":%u,\"ts\":%.3f%s}",
+          sends ? "s" : "f", static_cast<long long>(k), sends ? rank : peer, sends ? peer : rank,
+          counts[pair]++, rank, task.stream, sends ? start : end, sends ? "" : ",\"bp\":\"e\""));
     }
   }
   return out;

@@ -1,5 +1,5 @@
-// A Chrome trace (JSON, "X" events with flows for messages) of some steps of a real run: a process a rank, a thread a
-// stream. All ranks of a host share the steady clock, so their times compare.
+// A Chrome trace (JSON, "X" events with flows for messages) of some steps of a real run: a process a rank, a
+// thread a stream. All ranks of a host share the steady clock, so their times compare.
 #pragma once
 
 #include <cstdint>

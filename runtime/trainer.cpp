@@ -30,7 +30,8 @@ double Seconds() {
 }
 
 // Repeats the step on every rank to find where the value came from.
-Status DescribeNonFinite(Executor& executor, Transport& transport, uint64_t step, const StepOutcome& outcome) {
+Status DescribeNonFinite(Executor& executor, Transport& transport, uint64_t step,
+                         const StepOutcome& outcome) {
   std::string finding;
   PIPER_RETURN_IF_ERROR(executor.FindNonFinite(step, finding));
   Finding mine;
@@ -38,7 +39,8 @@ Status DescribeNonFinite(Executor& executor, Transport& transport, uint64_t step
   std::vector<Finding> all(transport.size());
   PIPER_RETURN_IF_ERROR(transport.Exchange(&mine, all.data(), sizeof mine));
   std::string text = "step " + std::to_string(step) + ": ";
-  text += outcome.loss_known && outcome.loss - outcome.loss != 0 ? "the loss is not finite" : "a gradient is not finite";
+  text += outcome.loss_known && outcome.loss - outcome.loss != 0 ? "the loss is not finite"
+                                                                 : "a gradient is not finite";
   bool named = false;
   for (const Finding& one : all) {
     if (one.text[0] == '\0') continue;
@@ -46,7 +48,6 @@ Status DescribeNonFinite(Executor& executor, Transport& transport, uint64_t step
     named = true;
   }
   if (!named) text += "; the repeated step was finite, so memory or hardware may be at fault";
-  text += ". The parameters are those before the step";
   return InputError(text);
 }
 
@@ -74,7 +75,8 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
   const Job& job = executor.job();
   MetricsWriter metrics;
   if (transport.rank() == 0) {
-    Status opened = metrics.Open(options.metrics_path, options.append_metrics, options.console, options.end_step);
+    Status opened =
+        metrics.Open(options.metrics_path, options.append_metrics, options.console, options.end_step);
     if (!opened.ok()) {
       transport.Abort(opened);
       return opened;
@@ -88,7 +90,8 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
   }
   std::vector<StepReport> reports(transport.size());
   result.steps_done = options.first_step;
-  double tokens = static_cast<double>(job.global_batch) * static_cast<double>(std::max<int64_t>(1, job.targets_per_sample));
+  double tokens = static_cast<double>(job.global_batch) *
+                  static_cast<double>(std::max<int64_t>(1, job.targets_per_sample));
   double before = Seconds();
   for (uint64_t step = options.first_step; step < options.end_step; ++step) {
     AgreedStep agreed;
@@ -103,7 +106,8 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
     for (uint32_t rank = transport.size(); rank-- > 0;) {
       const StepOutcome& outcome = reports[rank].outcome;
       if (outcome.loss_known) agreed.outcome.loss_known = true, agreed.outcome.loss = outcome.loss;
-      if (outcome.norm_known) agreed.outcome.norm_known = true, agreed.outcome.gradient_norm = outcome.gradient_norm;
+      if (outcome.norm_known)
+        agreed.outcome.norm_known = true, agreed.outcome.gradient_norm = outcome.gradient_norm;
       agreed.outcome.finite &= outcome.finite;
       stop = std::max(stop, static_cast<int>(reports[rank].stop_signal));
       peak = std::max(peak, reports[rank].high_water);
@@ -134,7 +138,8 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
       metrics.Write(line);
     }
     if (done) done(agreed);
-    bool due = options.checkpoint_every > 0 && (step + 1) % static_cast<uint64_t>(options.checkpoint_every) == 0;
+    bool due =
+        options.checkpoint_every > 0 && (step + 1) % static_cast<uint64_t>(options.checkpoint_every) == 0;
     if (!options.directory.empty() && (due || last || stop != 0)) {
       PIPER_RETURN_IF_ERROR(SaveCheckpoint(executor, transport, options.directory, step + 1, options.keep));
       result.checkpoint = options.directory + "/step-" + std::to_string(step + 1);

@@ -47,7 +47,7 @@ struct CollectiveOperation {
   uint32_t lane = 0;                  // which of the rank's streams with collectives
   std::span<std::byte* const> contributions;
   std::byte* output = nullptr;  // null: none
-  uint64_t key = 0;                       // of name and run: equal on all members
+  uint64_t key = 0;             // of name and run: equal on all members
   // The transport's own state. `lanes` has an entry a member, made before the run.
   std::vector<uint8_t> lanes;
   uint32_t phase = 0;

@@ -1,0 +1,640 @@
+#include "runtime/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <random>
+
+#include "runtime/interpreter.h"
+#include "runtime/local_runner.h"
+#include "runtime/optimizer.h"
+#include "tests/runtime_test_job.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+__attribute__((noinline)) void* operator new(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace piper::runtime::testing {
+namespace {
+
+float* F(BodyContext& context, int i) { return static_cast<float*>(context.operands[i]); }
+
+LocalOptions Steps(int64_t steps) {
+  LocalOptions options;
+  options.steps = steps;
+  options.execution.stall_seconds = 20;
+  return options;
+}
+
+constexpr Initializer kOnes{1, 0, 0};
+
+// w -> loss = sum w / 4, gradient = w: one rank, no communication.
+struct OneRank {
+  TestJob job;
+  explicit OneRank(uint32_t optimizer_kind, double momentum = 0, double weight_decay = 0) {
+    uint32_t optimizer = optimizer_kind == 1 ? job.AdamW(0.1) : job.Sgd(0.1, momentum);
+    TestRole& role = job.Role("role0");
+    role.Rank(0, 0, {}, {});
+    role.Parameter("w", 4, kOnes, optimizer,
+                   optimizer_kind == 1 ? 2
+                   : momentum != 0     ? 1
+                                       : 0,
+                   0, true, weight_decay);
+    uint32_t w = role.parameters[0].value, g = role.parameters[0].gradient;
+    role.loss = role.Buffer("loss", BufferKind::kScalar, 1);
+    uint32_t part = role.Buffer("part", BufferKind::kActivation, 1);
+    uint32_t body = role.Body(
+        "both",
+        [](BodyContext& c) {
+          float sum = 0;
+          for (int i = 0; i < 4; ++i) sum += F(c, 0)[i] / 4, F(c, 1)[i] = F(c, 0)[i];
+          F(c, 2)[0] = sum;
+        },
+        3);
+    role.Stream("compute", true);
+    role.Task(TaskKind::kCompute, "F", body, {w, g, part}, {}, 0);
+    role.Task(TaskKind::kLossFold, "loss", 0, {role.loss, part});
+    role.Task(TaskKind::kUpdate, "U w", 0, {});
+    job.fields.parameter_count = 1;
+    job.Finish();
+  }
+};
+
+TEST(RuntimeExecutor, SgdFollowsItsFormula) {
+  OneRank one(0, 0.9, 0.5);
+  Result<LocalResult> result = RunLocal(one.job.fields, Steps(3));
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  double w = 1, v = 0;
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_NEAR(result->losses[step], w, 1e-6);
+    v = 0.9 * v + w + 0.5 * w;
+    w -= 0.1 * v;
+  }
+}
+
+TEST(RuntimeExecutor, SgdWithoutMomentumNeedsNoState) {
+  OneRank one(0);
+  Result<LocalResult> result = RunLocal(one.job.fields, Steps(3));
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_NEAR(result->losses[2], 0.81, 1e-6);
+}
+
+TEST(RuntimeExecutor, AdamWFollowsItsFormula) {
+  OneRank one(1, 0, 0.01);
+  Result<LocalResult> result = RunLocal(one.job.fields, Steps(4));
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  double w = 1, m = 0, v = 0;
+  for (int step = 0; step < 4; ++step) {
+    EXPECT_NEAR(result->losses[step], w, 1e-6);
+    double g = w;
+    w *= 1 - 0.1 * 0.01;
+    m = 0.9 * m + 0.1 * g;
+    v = 0.999 * v + 0.001 * g * g;
+    w -= 0.1 / (1 - std::pow(0.9, step + 1)) * m /
+         (std::sqrt(v) / std::sqrt(1 - std::pow(0.999, step + 1)) + 1e-8);
+  }
+}
+
+TEST(RuntimeExecutor, LearningRateSchedules) {
+  Optimizer o{};
+  o.peak = 1;
+  EXPECT_EQ(LearningRate(o, 100), 1);
+  o.schedule = 1;
+  o.warmup = 4;
+  EXPECT_EQ(LearningRate(o, 0), 0.25);
+  EXPECT_EQ(LearningRate(o, 3), 1);
+  EXPECT_EQ(LearningRate(o, 4), 1);
+  o.schedule = 2;
+  o.total = 14;
+  o.floor = 0.1;
+  EXPECT_EQ(LearningRate(o, 1), 0.5);
+  EXPECT_DOUBLE_EQ(LearningRate(o, 4), 1);
+  EXPECT_NEAR(LearningRate(o, 9), 0.55, 1e-12);
+  EXPECT_NEAR(LearningRate(o, 14), 0.1, 1e-12);
+  EXPECT_NEAR(LearningRate(o, 99), 0.1, 1e-12);
+}
+
+TEST(RuntimeExecutor, StatisticsCountTheArenaToTheByte) {
+  OneRank one(1);
+  Result<LocalResult> result = RunLocal(one.job.fields, Steps(2));
+  ASSERT_TRUE(result.ok());
+  const RankStatistics& rank = result->ranks[0];
+  EXPECT_EQ(rank.arena_bytes, one.job.fields.train[0].arena_bytes);
+  EXPECT_EQ(rank.high_water_bytes, one.job.fields.train[0].buffers.back().offset + 4);
+  EXPECT_EQ(rank.peak_live_bytes, one.job.fields.train[0].static_bytes + 4);
+  EXPECT_EQ(rank.parameter_bytes, 16);
+}
+
+// Two stages, m microbatches, every microbatch forth and back; stage 1 doubles, stage 0 adds to its gradient.
+// Transfers have their own streams.
+struct Pipeline {
+  TestJob job;
+  explicit Pipeline(int m, int64_t elements, bool wrong_order = false) {
+    uint32_t optimizer = job.Sgd(1.0);
+    TestRole& first = job.Role("role0");
+    TestRole& second = job.Role("role1");
+    first.Rank(0, 0, {1}, {});
+    second.Rank(1, 0, {0}, {});
+    int64_t bytes = elements * 4;
+    static int64_t n;
+    n = elements;
+    first.Parameter("w", elements, kOnes, optimizer, 0, 0);
+    uint32_t w = first.parameters[0].value, g = first.parameters[0].gradient;
+    uint32_t forward = first.Body(
+        "forward",
+        [](BodyContext& c) {
+          for (int64_t i = 0; i < n; ++i) F(c, 1)[i] = F(c, 0)[i] + static_cast<float>(c.first_sample);
+        },
+        2);
+    std::vector<uint32_t> out(m), back(m), back0(m), loss_part(m), in(m), result(m);
+    for (int i = 0; i < m; ++i) {
+      out[i] = first.Buffer("out", BufferKind::kActivation, elements);
+      back[i] = first.Buffer("back", BufferKind::kCotangent, elements);
+      in[i] = second.Buffer("in", BufferKind::kActivation, elements);
+      result[i] = second.Buffer("result", BufferKind::kCotangent, elements);
+      loss_part[i] = second.Buffer("loss part", BufferKind::kScalar, 1);
+    }
+    second.loss = second.Buffer("loss", BufferKind::kScalar, 1);
+    // Compute tasks 0 .. 2m; sends 2m + 1 ..; receives behind them.
+    uint32_t send = static_cast<uint32_t>(2 * m + 1), receive = send + static_cast<uint32_t>(m);
+    first.Stream("compute", true);
+    for (int i = 0; i < m; ++i) {
+      first.Task(TaskKind::kCompute, "F mb " + std::to_string(i), forward, {w, out[i]}, {}, i);
+    }
+    for (int i = 0; i < m; ++i) {
+      first.Task(TaskKind::kAccumulate, "acc", 0, {g, back[i]}, {receive + i}, i, bytes, i == 0);
+    }
+    first.Task(TaskKind::kUpdate, "U", 0, {});
+    first.Stream("send>1", false);
+    for (uint32_t i = 0; i < static_cast<uint32_t>(m); ++i) {
+      first.Task(TaskKind::kSend, "send", 0, {out[i]}, {i}, static_cast<int32_t>(i), bytes);
+    }
+    first.Stream("recv<1", false);
+    for (int i = 0; i < m; ++i) first.Task(TaskKind::kRecv, "recv back", 0, {back[i]}, {}, i, bytes);
+
+    uint32_t twice = second.Body(
+        "twice",
+        [](BodyContext& c) {
+          for (int64_t i = 0; i < n; ++i) F(c, 1)[i] = 2 * F(c, 0)[i];
+          F(c, 2)[0] = F(c, 0)[n - 1];
+        },
+        3);
+    uint32_t m32 = static_cast<uint32_t>(m);
+    second.Stream("compute", true);
+    for (uint32_t i = 0; i < m32; ++i) {
+      second.Task(TaskKind::kCompute, "FB", twice, {in[i], result[i], loss_part[i]}, {2 * m32 + 1 + i},
+                  static_cast<int32_t>(i));
+    }
+    std::vector<uint32_t> fold = {second.loss};
+    fold.insert(fold.end(), loss_part.begin(), loss_part.end());
+    second.Task(TaskKind::kLossFold, "loss", 0, fold);
+    second.Stream("send>0", false);
+    for (uint32_t i = 0; i < m32; ++i) {
+      second.Task(TaskKind::kSend, "send back", 0, {result[i]}, {i}, static_cast<int32_t>(i), bytes);
+    }
+    second.Stream("recv<0", false);
+    for (uint32_t i = 0; i < m32; ++i) {
+      uint32_t microbatch = wrong_order ? m32 - 1 - i : i;
+      second.Task(TaskKind::kRecv, "recv", 0, {in[microbatch]}, {}, static_cast<int32_t>(microbatch), bytes);
+    }
+    // recv follows m + 1 compute and m send tasks.
+    job.fields.parameter_count = 1;
+    job.fields.microbatches = m;
+    job.fields.global_batch = m;
+    job.Finish();
+  }
+};
+
+TEST(RuntimeExecutor, PipelineOfTwoRanksUnderRandomDelays) {
+  Pipeline pipeline(4, 1000);
+  std::vector<double> expected;
+  double w = 1;
+  for (int step = 0; step < 3; ++step) {
+    double loss = 0, gradient = 0;
+    for (int mb = 0; mb < 4; ++mb) loss += w + mb, gradient += 2 * (w + mb);
+    expected.push_back(loss);
+    w -= gradient;
+  }
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    LocalOptions options = Steps(3);
+    options.execution.delay_microseconds = seed == 0 ? 0 : 300;
+    options.execution.delay_seed = seed;
+    options.execution.poison = true;
+    Result<LocalResult> result = RunLocal(pipeline.job.fields, options);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    EXPECT_EQ(result->losses, expected) << seed;
+    EXPECT_EQ(result->ranks[0].messages, 3 * 4);
+    EXPECT_EQ(result->ranks[1].message_bytes, 3 * 4 * 4000);
+  }
+}
+
+TEST(RuntimeExecutor, MessagesThatDoNotMatchAreNamed) {
+  Pipeline pipeline(4, 10, /*wrong_order=*/true);
+  Result<LocalResult> result = RunLocal(pipeline.job.fields, Steps(1));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), kExitInternal);
+  EXPECT_NE(result.status().message().find("rank 1 expects 4 messages a step from rank 0"), std::string::npos)
+      << result.status().message();
+}
+
+TEST(RuntimeExecutor, StepLoopDoesNotAllocate) {
+  Pipeline pipeline(4, 1000);
+  std::vector<int64_t> counts;
+  counts.reserve(32);
+  LocalHooks hooks;
+  hooks.step_done = [&](const RankView& view, uint64_t, const StepOutcome&) {
+    if (view.rank == 0) counts.push_back(allocations.load());
+  };
+  Result<LocalResult> result = RunLocal(pipeline.job.fields, Steps(20), hooks);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  // The first steps may warm up kernels; ranks run at most a step apart.
+  EXPECT_EQ(counts[5], counts[18]);
+}
+
+TEST(RuntimeExecutor, StallNamesTheBlockedTasks) {
+  // Both ranks wait for the other's message first: a deadlock that the compiler would have refused.
+  TestJob job;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    TestRole& role = job.Role("role" + std::to_string(rank));
+    role.Rank(rank, 0, {1 - rank}, {});
+    uint32_t a = role.Buffer("a", BufferKind::kActivation, 4),
+             b = role.Buffer("b", BufferKind::kActivation, 4);
+    role.Stream("both", false);
+    role.Task(TaskKind::kSend, "send x", 0, {a}, {}, 0, 16);
+    role.Task(TaskKind::kRecv, "recv x", 0, {b}, {}, 0, 16);
+  }
+  job.Finish();
+  LocalOptions options = Steps(1);
+  options.execution.stall_seconds = 0.3;
+  Result<LocalResult> result = RunLocal(job.fields, options);
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.status().message().find("both stands at 'send x'"), std::string::npos)
+      << result.status().message();
+}
+
+// `ranks` members; each gives one contribution, the last gives two; folded in `terms` order, in place.
+struct Reduce {
+  TestJob job;
+  std::vector<Term> terms;
+  static inline int64_t n = 0;
+  static inline std::vector<std::vector<float>> data;  // contribution
+  Reduce(uint32_t ranks, int64_t elements, bool computes) {
+    n = elements;
+    data.clear();
+    std::mt19937 random(5);
+    for (uint32_t c = 0; c <= ranks; ++c) {
+      std::vector<float> values(elements);
+      for (float& value : values) {
+        value = static_cast<float>(static_cast<int>(random() % 2000) - 1000) *
+                std::exp2(static_cast<float>(random() % 20));
+      }
+      data.push_back(values);
+    }
+    terms = {{ranks - 1, 1}};
+    for (uint32_t r = 0; r < ranks; ++r) terms.push_back({r, 0});
+    std::vector<uint32_t> members(ranks);
+    for (uint32_t r = 0; r < ranks; ++r) members[r] = r;
+    uint32_t group = job.Group(members);
+    static BodyFunction fills[5] = {Fill<0>, Fill<1>, Fill<2>, Fill<3>, Fill<4>};
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      TestRole& role = job.Role("role" + std::to_string(rank));
+      role.Rank(rank, 0, {}, {group});
+      uint32_t own = role.Buffer("own", BufferKind::kGradient, elements);
+      uint32_t extra = role.Buffer("extra", BufferKind::kTransient, elements);
+      bool last = rank + 1 == ranks;
+      role.terms = terms;
+      role.collectives.push_back({CollectiveKind::kAllReduce, ElementType::kF32, 0, elements, 0,
+                                  static_cast<uint32_t>(terms.size()), last ? 2u : 1u, "dp.reduce"});
+      role.Body("fill", fills[rank], 1);
+      role.Body("fill extra", fills[ranks], 1);
+      role.Stream("compute", true);
+      role.Task(TaskKind::kCompute, "fill", 0, {own});
+      role.Task(TaskKind::kCompute, "fill", 1, {extra});
+      if (!computes) role.Stream("reduce", false);
+      std::vector<uint32_t> operands =
+          last ? std::vector<uint32_t>{own, extra, own} : std::vector<uint32_t>{own, own};
+      role.Task(TaskKind::kCollective, "dp.reduce", 0, operands, {1}, -1, elements * 4);
+    }
+    job.Finish();
+  }
+  template <int c>
+  static void Fill(BodyContext& context) {
+    std::copy(data[c].begin(), data[c].end(), F(context, 0));
+  }
+  std::vector<float> Expected(uint32_t ranks) const {
+    std::vector<float> sum(n);
+    for (int64_t i = 0; i < n; ++i) {
+      for (size_t t = 0; t < terms.size(); ++t) {
+        float value = data[terms[t].contribution == 1 ? ranks : terms[t].member][i];
+        sum[i] = t == 0 ? value : sum[i] + value;
+      }
+    }
+    return sum;
+  }
+};
+
+TEST(RuntimeExecutor, AllReduceFoldsInTheOrderOfItsTerms) {
+  for (int64_t elements : {1, 100, 4096, 5000, 100003}) {
+    for (uint32_t ranks : {1u, 2u, 3u, 4u}) {
+      for (bool computes : {false, true}) {
+        Reduce reduce(ranks, elements, computes);
+        std::vector<float> expected = reduce.Expected(ranks);
+        LocalHooks hooks;
+        int seen = 0;
+        hooks.step_done = [&](const RankView& view, uint64_t, const StepOutcome&) {
+          const float* own = reinterpret_cast<const float*>(view.executor->buffer(0));
+          EXPECT_EQ(std::memcmp(own, expected.data(), expected.size() * 4), 0)
+              << elements << " elements, rank " << view.rank << " of " << ranks;
+          ++seen;
+        };
+        LocalOptions options = Steps(3);
+        options.execution.delay_microseconds = elements == 5000 ? 200 : 0;
+        Result<LocalResult> result = RunLocal(reduce.job.fields, options, hooks);
+        ASSERT_TRUE(result.ok()) << result.status().message();
+        EXPECT_EQ(seen, static_cast<int>(3 * ranks));
+        EXPECT_EQ(result->ranks[0].collectives, 3);
+      }
+    }
+  }
+}
+
+TEST(RuntimeExecutor, OtherCollectivesMoveTheRightSlices) {
+  constexpr uint32_t kRanks = 3;
+  constexpr int64_t kElements = 10;  // chunks of 4, 4, 2
+  for (CollectiveKind kind : {CollectiveKind::kReduceScatter, CollectiveKind::kAllGather,
+                              CollectiveKind::kAllToAll, CollectiveKind::kBroadcast}) {
+    TestJob job;
+    uint32_t group = job.Group({0, 1, 2});
+    static BodyFunction fills[kRanks] = {[](BodyContext& c) {
+                                           for (int i = 0; i < 12; ++i) F(c, 0)[i] = static_cast<float>(i);
+                                         },
+                                         [](BodyContext& c) {
+                                           for (int i = 0; i < 12; ++i)
+                                             F(c, 0)[i] = static_cast<float>(100 + i);
+                                         },
+                                         [](BodyContext& c) {
+                                           for (int i = 0; i < 12; ++i)
+                                             F(c, 0)[i] = static_cast<float>(200 + i);
+                                         }};
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      TestRole& role = job.Role("role" + std::to_string(rank));
+      role.Rank(rank, 0, {}, {group});
+      uint32_t in = role.Buffer("in", BufferKind::kScalar, 12),
+               out = role.Buffer("out", BufferKind::kScalar, 12);
+      role.collectives.push_back({kind, ElementType::kF32, 0, kElements, 0, 0, 1, "c"});
+      role.Body("fill", fills[rank], 1);
+      role.Stream("compute", true);
+      role.Task(TaskKind::kCompute, "fill", 0, {in});
+      role.Stream("c", false);
+      role.Task(TaskKind::kCollective, "c", 0, {in, out}, {0}, -1, kElements * 4);
+    }
+    job.Finish();
+    LocalHooks hooks;
+    hooks.step_done = [&](const RankView& view, uint64_t, const StepOutcome&) {
+      const float* out = reinterpret_cast<const float*>(view.executor->buffer(1));
+      int r = static_cast<int>(view.rank);
+      for (int i = 0; i < 10; ++i) {
+        switch (kind) {
+          case CollectiveKind::kReduceScatter:
+            if (i < (r == 2 ? 2 : 4)) {
+              EXPECT_EQ(out[i], 300 + 3 * (4 * r + i));
+            }
+            break;
+          case CollectiveKind::kAllGather:
+            EXPECT_EQ(out[i], 100 * (i / 4) + i % 4);
+            break;
+          case CollectiveKind::kAllToAll:
+            EXPECT_EQ(out[i], 100 * (i / 4) + 4 * r + i % 4);
+            break;
+          default:
+            EXPECT_EQ(out[i], i);
+        }
+      }
+    };
+    Result<LocalResult> result = RunLocal(job.fields, Steps(2), hooks);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+  }
+}
+
+// A body that needs a message's arrival while it runs can only end if transfers go on meanwhile.
+TEST(RuntimeExecutor, TransfersGoOnWhileABodyRuns) {
+  TestJob job;
+  TestRole& sender = job.Role("role0");
+  sender.Rank(0, 0, {1}, {});
+  uint32_t a = sender.Buffer("a", BufferKind::kScalar, 1);
+  sender.Body(
+      "one",
+      [](BodyContext& c) {
+        F(c, 0)[0] = 42;
+      },
+      1);
+  sender.Stream("compute", true);
+  sender.Task(TaskKind::kCompute, "one", 0, {a});
+  sender.Stream("send>1", false);
+  sender.Task(TaskKind::kSend, "send", 0, {a}, {0}, 0, 4);
+  TestRole& receiver = job.Role("role1");
+  receiver.Rank(1, 0, {0}, {});
+  uint32_t b = receiver.Buffer("b", BufferKind::kScalar, 1);
+  receiver.Body(
+      "wait",
+      [](BodyContext& c) {
+        auto* value = reinterpret_cast<std::atomic<float>*>(F(c, 0));
+        while (value->load() != 42) {
+        }
+        value->store(0);
+      },
+      1);
+  receiver.Stream("compute", true);
+  receiver.Task(TaskKind::kCompute, "wait", 0, {b});
+  receiver.Stream("recv<0", false);
+  receiver.Task(TaskKind::kRecv, "recv", 0, {b}, {}, 0, 4);
+  job.Finish();
+  Result<LocalResult> result = RunLocal(job.fields, Steps(5));
+  ASSERT_TRUE(result.ok()) << result.status().message();
+}
+
+TEST(RuntimeExecutor, FusedTasksStartAndEndTogether) {
+  TestJob job;
+  TestRole& role = job.Role("role0");
+  role.Rank(0, 0, {}, {});
+  uint32_t a = role.Buffer("a", BufferKind::kScalar, 1), b = role.Buffer("b", BufferKind::kScalar, 1);
+  role.Body(
+      "nothing", [](BodyContext&) {}, 1);
+  role.Stream("compute", true);
+  role.Task(TaskKind::kCompute, "F", 0, {a}, {}, 0, 0, 0, 1);
+  role.Task(TaskKind::kCompute, "B", 0, {b}, {3}, 0, 0, 0, 1);  // waits for the other stream's first task
+  role.Stream("copy", false);
+  role.Task(TaskKind::kBarrier, "x", 0, {});
+  role.Task(TaskKind::kAccumulate, "late", 0, {a, b}, {}, -1, 4);
+  role.Task(TaskKind::kBarrier, "after", 0, {}, {0});
+  job.Finish();
+  LocalOptions options = Steps(2);
+  options.execution.record_timings = true;
+  options.execution.delay_microseconds = 2000;
+  Result<LocalResult> result = RunLocal(job.fields, options);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  const std::vector<TaskTime>& times = result->timings[0];
+  EXPECT_GE(times[0].start, times[3].end);  // F waits for what B needs
+  EXPECT_GE(times[4].end, times[1].end);    // F's result is seen when B ends
+}
+
+TEST(RuntimeExecutor, ClippingScalesByTheGlobalNorm) {
+  // Two ranks, a parameter each; gradients 3 and 4: norm 5, clip 1.
+  TestJob job;
+  uint32_t optimizer = job.Sgd(1.0);
+  uint32_t group = job.Group({0, 1});
+  static BodyFunction fills[2] = {[](BodyContext& c) {
+                                    F(c, 0)[0] = 3;
+                                  },
+                                  [](BodyContext& c) {
+                                    F(c, 0)[0] = 4;
+                                  }};
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    TestRole& role = job.Role("role" + std::to_string(rank));
+    role.Rank(rank, 0, {}, {group});
+    role.Parameter(rank == 0 ? "a" : "b", 1, kOnes, optimizer, 0, rank);
+    uint32_t sums = role.Buffer("sums", BufferKind::kScalar, 2, ElementType::kF64);
+    role.collectives.push_back({CollectiveKind::kAllReduce, ElementType::kF64, 0, 2, 0, 0, 1, "clip.norm"});
+    role.Body("fill", fills[rank], 1);
+    role.Stream("compute", true);
+    role.Task(TaskKind::kCompute, "B", 0, {role.parameters[0].gradient});
+    role.Task(TaskKind::kSumSquares, "sums", 0, {sums});
+    role.Task(TaskKind::kClip, "clip", 0, {sums}, {4});
+    role.Task(TaskKind::kUpdate, "U", 0, {});
+    role.Stream("reduce", false);
+    role.Task(TaskKind::kCollective, "clip.norm", 0, {sums, sums}, {1}, -1, 16);
+  }
+  job.fields.parameter_count = 2;
+  job.fields.clip = 1;
+  job.Finish();
+  LocalHooks hooks;
+  hooks.gradients = [](const RankView& view, uint64_t) {
+    float g = *reinterpret_cast<const float*>(view.gradient(view.program->parameters[0]));
+    EXPECT_EQ(g, view.rank == 0 ? 3.0f : 4.0f);
+  };
+  hooks.step_done = [](const RankView& view, uint64_t step, const StepOutcome& outcome) {
+    float w = *reinterpret_cast<const float*>(view.value(view.program->parameters[0]));
+    EXPECT_NEAR(w, 1 - static_cast<double>(step + 1) * (view.rank == 0 ? 0.6 : 0.8), 1e-5);
+    EXPECT_EQ(outcome.gradient_norm, 5);
+  };
+  Result<LocalResult> result = RunLocal(job.fields, Steps(3), hooks);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_EQ(result->gradient_norms, std::vector<double>(3, 5.0));
+}
+
+TEST(RuntimeExecutor, NonFiniteValueIsNamed) {
+  Pipeline pipeline(4, 16);
+  // From step 2 on, stage 1 makes an infinity of microbatch 2.
+  auto* program = const_cast<RankProgram*>(&pipeline.job.fields.train[1]);
+  auto* body = const_cast<Body*>(&program->bodies[0]);
+  body->function = [](BodyContext& c) {
+    for (int64_t i = 0; i < 16; ++i) F(c, 1)[i] = 2 * F(c, 0)[i];
+    F(c, 2)[0] = F(c, 0)[15];
+    if (c.step == 2 && c.first_sample == 2) F(c, 1)[3] = std::numeric_limits<float>::infinity();
+  };
+  Result<LocalResult> result = RunLocal(pipeline.job.fields, Steps(5));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), kExitInput);
+  EXPECT_EQ(
+      result.status().message(),
+      "step 2: a gradient is not finite; first in 'FB', rank 1, microbatch 2: 'result' is inf at element 3");
+}
+
+TEST(RuntimeExecutor, InterpretedCallsRunAndNameTheirOperation) {
+  TestJob job;
+  uint32_t optimizer = job.Sgd(1.0);
+  TestRole& role = job.Role("role0");
+  role.Rank(0, 0, {}, {});
+  role.Parameter("w", 8, kOnes, optimizer, 0, 0);
+  uint32_t w = role.parameters[0].value, g = role.parameters[0].gradient;
+  role.Buffer("scratch", BufferKind::kScratch, 64);
+  role.call_operands = {{0, 0}, {1, 0}, {1, 0}, {0, 1}};
+  role.call_ints = {8, 8};
+  role.call_scalars = {2.0, 1.0};
+  role.calls.push_back({"scale", 0, 2, 0, 1, 0, 1, 0, "net.double"});     // local = 2 w
+  role.calls.push_back({"log_forward", 2, 2, 1, 1, 1, 0, 0, "net.log"});  // g = log(local)
+  role.bodies.push_back({"body", nullptr, 0, 2, 2, 64});
+  role.Stream("compute", true);
+  role.Task(TaskKind::kCompute, "B net", 0, {w, g}, {}, 0);
+  role.Task(TaskKind::kUpdate, "U", 0, {});
+  job.fields.parameter_count = 1;
+  job.Finish();
+  LocalOptions options = Steps(2);
+  options.bodies = MakeInterpreter;
+  LocalHooks hooks;
+  hooks.step_done = [](const RankView& view, uint64_t step, const StepOutcome&) {
+    float value = *reinterpret_cast<const float*>(view.value(view.program->parameters[0]));
+    if (step == 0) {
+      EXPECT_NEAR(value, 1 - std::log(2.0), 1e-6);
+    }
+  };
+  Result<LocalResult> result = RunLocal(job.fields, options, hooks);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  // log of a negative number is nan.
+  options.steps = 1;
+  hooks.step_done = nullptr;
+  hooks.initialized = [](const RankView& view) {
+    reinterpret_cast<float*>(view.value(view.program->parameters[0]))[5] = -1;
+  };
+  result = RunLocal(job.fields, options, hooks);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(
+      result.status().message(),
+      "step 0: a gradient is not finite; first in operation 'net.log' in 'B net', rank 0, microbatch 0: "
+      "'gradient' is nan at element 5");
+}
+
+TEST(RuntimeExecutor, EvaluationRunsItsOwnProgram) {
+  OneRank one(0);
+  TestJob& job = one.job;
+  TestRole& role = job.Role("role0", /*eval=*/true);
+  role.Rank(0, 0, {}, {});
+  role.Parameter("w", 4, kOnes, 0, 0, 0);
+  role.loss = role.Buffer("loss", BufferKind::kScalar, 1);
+  role.Body(
+      "sum",
+      [](BodyContext& c) {
+        F(c, 1)[0] = F(c, 0)[0] + static_cast<float>(c.step);
+      },
+      2);
+  role.Stream("compute", true);
+  role.Task(TaskKind::kCompute, "F", 0, {role.parameters[0].value, role.loss}, {}, 0);
+  RankProgram view = role.View();
+  job.fields.eval = std::span<const RankProgram>(&view, 1);
+  std::vector<const char*> strings(job.fields.strings.begin(), job.fields.strings.end());
+  strings.push_back("F eval");
+  job.fields.strings = strings;
+  job.fields.eval_every = 2;
+  job.fields.eval_batches = 3;
+  LocalOptions options = Steps(5);
+  options.evaluate = true;
+  Result<LocalResult> result = RunLocal(job.fields, options);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  ASSERT_EQ(result->eval_losses.size(), 3u);  // after steps 2, 4 and at the end
+  EXPECT_NEAR(result->eval_losses[0], 0.81 + 1, 1e-6);
+}
+
+TEST(RuntimeExecutor, BrokenProgramsAreRefused) {
+  OneRank one(0);
+  auto* task = const_cast<Task*>(&one.job.fields.train[0].tasks[0]);
+  task->argument = 9;
+  Result<LocalResult> result = RunLocal(one.job.fields, Steps(1));
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), kExitInternal);
+  EXPECT_EQ(result.status().message(), "task 0 'F' of role0: no such body");
+}
+
+}  // namespace
+}  // namespace piper::runtime::testing
