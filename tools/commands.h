@@ -1,0 +1,13 @@
+// The commands of `piper`, one file each.
+#pragma once
+
+#include "tools/command_line.h"
+
+namespace piper::tools {
+
+Command CheckCommand();
+Command RunCommandDescription();
+Command TestCommand();
+Command FormatCommand();
+
+}  // namespace piper::tools

@@ -1,0 +1,8 @@
+// The main of `piper`.
+#include "tools/commands.h"
+
+int main(int argc, char** argv) {
+  using namespace piper::tools;
+  return RunCommandLine("piper", "checks, runs, tests and formats .piper files; piperc compiles them",
+                        {CheckCommand(), RunCommandDescription(), TestCommand(), FormatCommand()}, argc, argv);
+}

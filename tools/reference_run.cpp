@@ -1,0 +1,154 @@
+#include "tools/reference_run.h"
+
+#include <algorithm>
+
+#include "kernels/arithmetic.h"
+#include "kernels/initialize.h"
+#include "runtime/initialize.h"
+#include "runtime/optimizer.h"
+
+namespace piper::tools {
+namespace {
+
+void Fill(const ir::Parameter& parameter, uint64_t seed, ir::HostTensor* tensor) {
+  const kernels::RandomKey key{.seed = seed, .operation = runtime::ParameterKey(parameter.name)};
+  float* values = tensor->f32.data();
+  const int64_t n = tensor->size();
+  using Kind = ir::Initializer::Kind;
+  switch (parameter.init.kind) {
+    case Kind::kZeros: kernels::fill(values, n, 0.0); break;
+    case Kind::kOnes: kernels::fill(values, n, 1.0); break;
+    case Kind::kConstant: kernels::fill(values, n, parameter.init.a); break;
+    case Kind::kNormal: kernels::normal_fill(values, n, 0, 0.0, parameter.init.a, key); break;
+    case Kind::kUniform: kernels::uniform_fill(values, n, 0, parameter.init.a, parameter.init.b, key); break;
+  }
+}
+
+ir::UpdateRule Rule(const runtime::Optimizer& optimizer, double weight_decay, int64_t step) {
+  ir::UpdateRule rule;
+  rule.kind = optimizer.kind == 0 ? ir::UpdateRule::Kind::kSgd : ir::UpdateRule::Kind::kAdamW;
+  rule.lr = runtime::LearningRate(optimizer, static_cast<uint64_t>(step));
+  rule.weight_decay = weight_decay;
+  rule.momentum = optimizer.momentum;
+  rule.nesterov = optimizer.nesterov != 0;
+  rule.beta1 = optimizer.beta1;
+  rule.beta2 = optimizer.beta2;
+  rule.eps = optimizer.eps;
+  return rule;
+}
+
+}  // namespace
+
+std::vector<ir::FoldOrder> GradientOrders(const ir::Plan& plan) {
+  const ir::Dag& dag = plan.dag;
+  std::vector<std::vector<int32_t>> sequence(plan.regions.regions.size());  // a region's microbatches, in BW order
+  std::vector<uint32_t> group_of(sequence.size(), ir::kNone);
+  for (const ir::StreamOrder& order : dag.orders) {
+    for (const ir::OrderItem& item : order.items) {
+      const ir::NodeTemplate& node = dag.templates[dag.TemplateOf(item.node)];
+      if (node.kind != ir::NodeKind::kCompute || node.pass != ir::Pass::kBW) continue;
+      // One group's order stands for all of the region's replicas; copies have ranges of their own.
+      if (group_of[node.region] == ir::kNone) group_of[node.region] = order.group;
+      if (group_of[node.region] == order.group) sequence[node.region].push_back(dag.MicrobatchOf(item.node));
+    }
+  }
+  const bool ascending = std::all_of(sequence.begin(), sequence.end(),
+                                     [](const auto& s) { return std::is_sorted(s.begin(), s.end()); });
+  if (ascending) return {};
+  std::vector<ir::FoldOrder> orders(sequence.size());
+  for (size_t region = 0; region < sequence.size(); ++region) {
+    if (std::is_sorted(sequence[region].begin(), sequence[region].end())) continue;
+    ir::FoldOrder& order = orders[region];
+    if (dag.expression.reduce_per_microbatch) {
+      for (int32_t microbatch : sequence[region]) {
+        std::vector<ir::Slice>& group = order.emplace_back();
+        for (int64_t d = 0; d < dag.replicas; ++d) group.push_back({d, microbatch});
+      }
+    } else {
+      for (int64_t d = 0; d < dag.replicas; ++d) {
+        std::vector<ir::Slice>& group = order.emplace_back();
+        for (int32_t microbatch : sequence[region]) group.push_back({d, microbatch});
+      }
+    }
+  }
+  return orders;
+}
+
+runtime::Result<std::unique_ptr<ReferenceRun>> ReferenceRun::Create(const ir::Program& program, const ir::Plan& plan,
+                                                                    std::unique_ptr<runtime::BatchSource> data) {
+  std::unique_ptr<ReferenceRun> run(new ReferenceRun(program, plan));
+  run->data_ = std::move(data);
+  const runtime::Job& job = plan.job->job();
+  const ir::Graph& graph = plan.regions.graph;
+  for (const ir::Input& input : graph.inputs) {
+    uint32_t field = runtime::kNone;
+    for (uint32_t i = 0; i < job.inputs.size(); ++i) {
+      if (job.inputs[i].name == input.name) field = i;
+    }
+    run->field_of_input_.push_back(field);
+  }
+  run->optimizer_of_.resize(graph.parameters.size(), {runtime::kNone, 0.0});
+  for (size_t p = 0; p < graph.parameters.size(); ++p) {
+    const ir::Parameter& parameter = graph.parameters[p];
+    if (parameter.type.dtype != ir::DType::kF32) {
+      return runtime::UsageError("cannot verify: parameter '" + parameter.name + "' is not f32");
+    }
+    run->by_name_[parameter.name] = static_cast<int64_t>(p);
+    run->initial_.push_back(ir::HostTensor::Zeros(ir::DType::kF32, parameter.type.elements()));
+    Fill(parameter, job.seed, &run->initial_.back());
+  }
+  for (const runtime::RankProgram& role : job.train) {
+    for (const runtime::Parameter& parameter : role.parameters) {
+      const int64_t p = run->FindParameter(parameter.name);
+      if (p >= 0) run->optimizer_of_[static_cast<size_t>(p)] = {parameter.optimizer, parameter.weight_decay};
+    }
+  }
+  run->current_ = run->initial_;
+  run->states_.resize(graph.parameters.size());
+  run->gradient_orders_ = GradientOrders(plan);
+  return run;
+}
+
+int64_t ReferenceRun::FindParameter(const std::string& name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? -1 : it->second;
+}
+
+void ReferenceRun::Advance() {
+  const runtime::Job& job = plan_.job->job();
+  const ir::Dag& dag = plan_.dag;
+  ir::ReferenceOptions options;
+  options.replicas = dag.expression.replicas;
+  options.microbatches = dag.expression.microbatches;
+  options.reduce_per_microbatch = dag.expression.reduce_per_microbatch;
+  options.seed = job.seed;
+  options.step = static_cast<uint64_t>(next_);
+  options.gradient_orders = gradient_orders_;
+  auto batch = [&](ir::InputId input, int64_t first, int64_t samples, void* out) {
+    const uint32_t field = field_of_input_[input];
+    if (field == runtime::kNone || !status_.ok()) return;
+    if (runtime::Status status = data_->Fill(field, options.step, first, samples, out); !status.ok()) {
+      status_ = status;
+    }
+  };
+  Step step;
+  step.result = ir::RunReferenceStep(plan_.regions, options, current_, batch);
+  std::vector<ir::UpdateRule> rules;
+  for (const auto& [optimizer, weight_decay] : optimizer_of_) {
+    rules.push_back(optimizer == runtime::kNone ? ir::UpdateRule{} : Rule(job.optimizers[optimizer], weight_decay, next_));
+  }
+  std::vector<ir::HostTensor> gradients = step.result.gradients;
+  ir::ReferenceUpdate(&current_, &gradients, &states_, rules, program_.train.clip, next_);
+  step.parameters = current_;
+  steps_.emplace(next_, std::move(step));
+  ++next_;
+}
+
+const ReferenceRun::Step& ReferenceRun::At(int64_t step) {
+  while (next_ <= step) Advance();
+  return steps_.at(step);
+}
+
+void ReferenceRun::Forget(int64_t step) { steps_.erase(steps_.begin(), steps_.lower_bound(step)); }
+
+}  // namespace piper::tools
