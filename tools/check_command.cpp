@@ -6,7 +6,9 @@
 namespace piper::tools {
 namespace {
 
-void Declare(options::options_description& shown, options::options_description&) { DeclareCommonOptions(shown); }
+void Declare(options::options_description& shown, options::options_description&) {
+  DeclareCommonOptions(shown);
+}
 
 int Run(const options::variables_map& values) {
   Session session(values);
@@ -18,7 +20,8 @@ int Run(const options::variables_map& values) {
 }  // namespace
 
 Command CheckCommand() {
-  return {"check", "FILE", "parse, type-check, apply the directives, prove the plan; silent if all is well", Declare, Run};
+  return {"check", "FILE", "parse, type-check, apply the directives, prove the plan; silent if all is well",
+          Declare, Run};
 }
 
 }  // namespace piper::tools

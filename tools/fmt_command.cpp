@@ -53,6 +53,8 @@ int Run(const options::variables_map& values) {
 
 }  // namespace
 
-Command FormatCommand() { return {"fmt", "FILES", "format files in place (- reads standard input)", Declare, Run}; }
+Command FormatCommand() {
+  return {"fmt", "FILES", "format files in place (- reads standard input)", Declare, Run};
+}
 
 }  // namespace piper::tools

@@ -4,5 +4,6 @@
 int main(int argc, char** argv) {
   using namespace piper::tools;
   return RunCommandLine("piper", "checks, runs, tests and formats .piper files; piperc compiles them",
-                        {CheckCommand(), RunCommandDescription(), TestCommand(), FormatCommand()}, argc, argv);
+                        {CheckCommand(), RunCommandDescription(), TestCommand(), FormatCommand()}, argc,
+                        argv);
 }

@@ -76,7 +76,8 @@ std::string Compare(const Learned& a, const Learned& b, bool exact) {
   for (size_t step = 0; step < a.gradients.size(); ++step) {
     if (!exact) {
       const double x = Norm(a.gradients[step]), y = Norm(b.gradients[step]);
-      if (!Close(x, y)) return fmt::format("the gradient norm of step {} is {} in one and {} in the other", step, x, y);
+      if (!Close(x, y))
+        return fmt::format("the gradient norm of step {} is {} in one and {} in the other", step, x, y);
       continue;
     }
     for (const auto& [name, values] : a.gradients[step]) {
@@ -84,12 +85,13 @@ std::string Compare(const Learned& a, const Learned& b, bool exact) {
       if (other == b.gradients[step].end()) return fmt::format("only one of them has a gradient of {}", name);
       for (size_t i = 0; i < values.size() && i < other->second.size(); ++i) {
         if (std::bit_cast<uint32_t>(values[i]) != std::bit_cast<uint32_t>(other->second[i])) {
-          return fmt::format("the gradient of {}[{}] in step {} is {} in one and {} in the other", name, i, step,
-                             values[i], other->second[i]);
+          return fmt::format("the gradient of {}[{}] in step {} is {} in one and {} in the other", name, i,
+                             step, values[i], other->second[i]);
         }
       }
     }
-    if (a.gradients[step].size() != b.gradients[step].size()) return "they have gradients of different parameters";
+    if (a.gradients[step].size() != b.gradients[step].size())
+      return "they have gradients of different parameters";
   }
   return {};
 }

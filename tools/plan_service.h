@@ -1,5 +1,5 @@
-// What `test` blocks of `.piper` files ask of the pipeline (frontend/test_runner.h): figures of a plan, and whether two
-// plans learn the same.
+// What `test` blocks of `.piper` files ask of the pipeline (frontend/test_runner.h): figures of a plan, and
+// whether two plans learn the same.
 #pragma once
 
 #include "frontend/test_runner.h"

@@ -16,11 +16,21 @@ void Fill(const ir::Parameter& parameter, uint64_t seed, ir::HostTensor* tensor)
   const int64_t n = tensor->size();
   using Kind = ir::Initializer::Kind;
   switch (parameter.init.kind) {
-    case Kind::kZeros: kernels::fill(values, n, 0.0); break;
-    case Kind::kOnes: kernels::fill(values, n, 1.0); break;
-    case Kind::kConstant: kernels::fill(values, n, parameter.init.a); break;
-    case Kind::kNormal: kernels::normal_fill(values, n, 0, 0.0, parameter.init.a, key); break;
-    case Kind::kUniform: kernels::uniform_fill(values, n, 0, parameter.init.a, parameter.init.b, key); break;
+    case Kind::kZeros:
+      kernels::fill(values, n, 0.0);
+      break;
+    case Kind::kOnes:
+      kernels::fill(values, n, 1.0);
+      break;
+    case Kind::kConstant:
+      kernels::fill(values, n, parameter.init.a);
+      break;
+    case Kind::kNormal:
+      kernels::normal_fill(values, n, 0, 0.0, parameter.init.a, key);
+      break;
+    case Kind::kUniform:
+      kernels::uniform_fill(values, n, 0, parameter.init.a, parameter.init.b, key);
+      break;
   }
 }
 
@@ -41,7 +51,8 @@ ir::UpdateRule Rule(const runtime::Optimizer& optimizer, double weight_decay, in
 
 std::vector<ir::FoldOrder> GradientOrders(const ir::Plan& plan) {
   const ir::Dag& dag = plan.dag;
-  std::vector<std::vector<int32_t>> sequence(plan.regions.regions.size());  // a region's microbatches, in BW order
+  std::vector<std::vector<int32_t>> sequence(
+      plan.regions.regions.size());  // a region's microbatches, in BW order
   std::vector<uint32_t> group_of(sequence.size(), ir::kNone);
   for (const ir::StreamOrder& order : dag.orders) {
     for (const ir::OrderItem& item : order.items) {
@@ -74,8 +85,8 @@ std::vector<ir::FoldOrder> GradientOrders(const ir::Plan& plan) {
   return orders;
 }
 
-runtime::Result<std::unique_ptr<ReferenceRun>> ReferenceRun::Create(const ir::Program& program, const ir::Plan& plan,
-                                                                    std::unique_ptr<runtime::BatchSource> data) {
+runtime::Result<std::unique_ptr<ReferenceRun>> ReferenceRun::Create(
+    const ir::Program& program, const ir::Plan& plan, std::unique_ptr<runtime::BatchSource> data) {
   std::unique_ptr<ReferenceRun> run(new ReferenceRun(program, plan));
   run->data_ = std::move(data);
   const runtime::Job& job = plan.job->job();
@@ -135,7 +146,8 @@ void ReferenceRun::Advance() {
   step.result = ir::RunReferenceStep(plan_.regions, options, current_, batch);
   std::vector<ir::UpdateRule> rules;
   for (const auto& [optimizer, weight_decay] : optimizer_of_) {
-    rules.push_back(optimizer == runtime::kNone ? ir::UpdateRule{} : Rule(job.optimizers[optimizer], weight_decay, next_));
+    rules.push_back(optimizer == runtime::kNone ? ir::UpdateRule{}
+                                                : Rule(job.optimizers[optimizer], weight_decay, next_));
   }
   std::vector<ir::HostTensor> gradients = step.result.gradients;
   ir::ReferenceUpdate(&current_, &gradients, &states_, rules, program_.train.clip, next_);

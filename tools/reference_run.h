@@ -1,5 +1,5 @@
-// The reference's side of a verification: its parameters, optimizer states and one step after another, on data that
-// it opens itself.
+// The reference's side of a verification: its parameters, optimizer states and one step after another, on
+// data that it opens itself.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class ReferenceRun {
   };
 
   // `plan` gives the slice shapes and how the batch is divided. All outlive the run.
-  static runtime::Result<std::unique_ptr<ReferenceRun>> Create(const ir::Program& program, const ir::Plan& plan,
+  static runtime::Result<std::unique_ptr<ReferenceRun>> Create(const ir::Program& program,
+                                                               const ir::Plan& plan,
                                                                std::unique_ptr<runtime::BatchSource> data);
 
   // Initial values.
@@ -57,8 +58,8 @@ class ReferenceRun {
   runtime::Status status_;
 };
 
-// The order in which each region's gradients fold, where the plan's backward passes are not ascending (the numerics
-// rules note such an order as changing the expression). Empty: canonical everywhere.
+// The order in which each region's gradients fold, where the plan's backward passes are not ascending (the
+// numerics rules note such an order as changing the expression). Empty: canonical everywhere.
 std::vector<ir::FoldOrder> GradientOrders(const ir::Plan& plan);
 
 }  // namespace piper::tools

@@ -1,5 +1,5 @@
-// `piper run FILE`: a dry run in virtual time; with --execute the same programs with real numbers; with --verify also
-// beside the reference.
+// `piper run FILE`: a dry run in virtual time; with --execute the same programs with real numbers; with
+// --verify also beside the reference.
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -27,17 +27,17 @@ namespace {
 
 void Declare(options::options_description& shown, options::options_description& hidden) {
   DeclareCommonOptions(shown);
-  shown.add_options()
-      ("execute", "run the programs with real numbers, all ranks in this process")
-      ("verify", "compare losses, gradients and parameters with the single-device reference; exit 1 on a difference")
-      ("steps", options::value<int64_t>()->value_name("N"), "steps to execute or verify (default: 3 with --verify)")
-      ("data", options::value<std::string>()->value_name("FILE"), "instead of the data that the file names")
-      ("synthetic", "random tokens instead of data")
-      ("trace", options::value<std::string>()->value_name("FILE"),
-       "write a Chrome trace of the dry run (with --execute: of the run)")
-      ("timeline", "draw the timeline (the default)")
-      ("no-timeline", "do not")
-      ("expand", "time every rank instead of one rank a role");
+  shown.add_options()("execute", "run the programs with real numbers, all ranks in this process")(
+      "verify",
+      "compare losses, gradients and parameters with the single-device reference; exit 1 on a difference")(
+      "steps", options::value<int64_t>()->value_name("N"),
+      "steps to execute or verify (default: 3 with --verify)")(
+      "data", options::value<std::string>()->value_name("FILE"), "instead of the data that the file names")(
+      "synthetic", "random tokens instead of data")(
+      "trace", options::value<std::string>()->value_name("FILE"),
+      "write a Chrome trace of the dry run (with --execute: of the run)")(
+      "timeline", "draw the timeline (the default)")("no-timeline", "do not")(
+      "expand", "time every rank instead of one rank a role");
   hidden.add_options()("inject", options::value<std::string>());
 }
 
@@ -53,7 +53,8 @@ std::string Text(const options::variables_map& values, const char* name) {
 
 int TerminalColumns() {
   winsize size{};
-  if (isatty(1) != 0 && ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) return std::min<int>(size.ws_col, 200);
+  if (isatty(1) != 0 && ioctl(1, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
+    return std::min<int>(size.ws_col, 200);
   return 80;
 }
 
@@ -132,7 +133,8 @@ int Run(const options::variables_map& values) {
   options.timeline = values.count("no-timeline") == 0;
   options.expand = values.count("expand") != 0;
   if (values.count("steps") != 0) options.steps = values["steps"].as<int64_t>();
-  if (options.steps == 0 || options.steps < -1) return Fail(kExitUsage, "--steps: expected a number of at least 1");
+  if (options.steps == 0 || options.steps < -1)
+    return Fail(kExitUsage, "--steps: expected a number of at least 1");
   options.data = Text(values, "data");
   options.trace = Text(values, "trace");
   options.inject = Text(values, "inject");
@@ -145,7 +147,8 @@ int Run(const options::variables_map& values) {
   if (program) plan = session.Plan(*program);
   if (const int code = session.Finish(plan ? kExitOk : kExitInput); code != kExitOk) return code;
   if (!options.inject.empty()) {
-    if (Status status = InjectFault(options.inject, *plan->job); !status.ok()) return Fail(kExitUsage, status.error());
+    if (Status status = InjectFault(options.inject, *plan->job); !status.ok())
+      return Fail(kExitUsage, status.error());
   }
   int code = DryRun(*program, *plan, options);
   if (code == kExitOk && options.execute) code = Execute(*plan, options);
@@ -156,7 +159,8 @@ int Run(const options::variables_map& values) {
 }  // namespace
 
 Command RunCommandDescription() {
-  return {"run", "FILE", "run the plan in virtual time, and with --execute or --verify for real", Declare, Run};
+  return {"run", "FILE", "run the plan in virtual time, and with --execute or --verify for real", Declare,
+          Run};
 }
 
 }  // namespace piper::tools

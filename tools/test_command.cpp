@@ -22,8 +22,9 @@ int Run(const options::variables_map& values) {
   Session session(values);
   if (!session.usage_error().empty()) return Fail(kExitUsage, session.usage_error());
   PipelinePlanService plans;
-  const auto results = frontend::RunTests(session.path(), session.load_options(), values["filter"].as<std::string>(),
-                                          plans, session.sources(), session.diag());
+  const auto results =
+      frontend::RunTests(session.path(), session.load_options(), values["filter"].as<std::string>(), plans,
+                         session.sources(), session.diag());
   if (!results) return session.Finish(kExitInput);
   size_t passed = 0;
   for (const frontend::TestResult& result : *results) {

@@ -68,22 +68,26 @@ class Comparison {
 
 std::string VerifyReport::ToString() const {
   if (equal()) {
-    return fmt::format("verify: {} step{}, {} tensors: every loss, gradient and parameter is bitwise equal to the "
-                       "single-device reference\n",
-                       steps, steps == 1 ? "" : "s", tensors);
+    return fmt::format(
+        "verify: {} step{}, {} tensors: every loss, gradient and parameter is bitwise equal to the "
+        "single-device reference\n",
+        steps, steps == 1 ? "" : "s", tensors);
   }
-  return fmt::format("verify: DIFFERENT from the single-device reference in {} of {} comparisons\n"
-                     "  largest: {} ({})\n  first:   {}\n",
-                     different, tensors + steps, largest, where, first);
+  return fmt::format(
+      "verify: DIFFERENT from the single-device reference in {} of {} comparisons\n"
+      "  largest: {} ({})\n  first:   {}\n",
+      different, tensors + steps, largest, where, first);
 }
 
-runtime::Result<VerifyReport> Verify(const ir::Program& program, const ir::Plan& plan, const VerifyOptions& options) {
+runtime::Result<VerifyReport> Verify(const ir::Program& program, const ir::Plan& plan,
+                                     const VerifyOptions& options) {
   runtime::Job job = plan.job->job();
   if (options.synthetic_data) job.data_kind = static_cast<uint8_t>(runtime::DataKind::kRandom);
   runtime::Result<std::unique_ptr<runtime::BatchSource>> data =
       runtime::OpenData(job, options.data_path, job.seed, false);
   if (!data.ok()) return data.status();
-  runtime::Result<std::unique_ptr<ReferenceRun>> created = ReferenceRun::Create(program, plan, std::move(*data));
+  runtime::Result<std::unique_ptr<ReferenceRun>> created =
+      ReferenceRun::Create(program, plan, std::move(*data));
   if (!created.ok()) return created.status();
   ReferenceRun& reference = **created;
 
@@ -102,18 +106,19 @@ runtime::Result<VerifyReport> Verify(const ir::Program& program, const ir::Plan&
       if (got == nullptr) continue;
       const int64_t p = reference.FindParameter(parameter.name);
       if (p < 0) {
-        comparison.Missing(fmt::format("parameter {} of rank {} is not in the model", parameter.name, view.rank));
+        comparison.Missing(
+            fmt::format("parameter {} of rank {} is not in the model", parameter.name, view.rank));
         continue;
       }
       const ir::HostTensor& tensor = expected[static_cast<size_t>(p)];
       if (tensor.size() != parameter.elements) {
-        comparison.Missing(fmt::format("{} of {}, step {}, rank {}: it has {} elements, not {}", what, parameter.name,
-                                       step, view.rank, parameter.elements, tensor.size()));
+        comparison.Missing(fmt::format("{} of {}, step {}, rank {}: it has {} elements, not {}", what,
+                                       parameter.name, step, view.rank, parameter.elements, tensor.size()));
         continue;
       }
       if (gradients) seen[static_cast<size_t>(step)][static_cast<size_t>(p)] = true;
-      comparison.Values(what, parameter.name, step, view.rank, reinterpret_cast<const float*>(got), tensor.f32.data(),
-                        tensor.size());
+      comparison.Values(what, parameter.name, step, view.rank, reinterpret_cast<const float*>(got),
+                        tensor.f32.data(), tensor.size());
     }
   };
 
@@ -122,8 +127,8 @@ runtime::Result<VerifyReport> Verify(const ir::Program& program, const ir::Plan&
     compare("initial value", view, 0, reference.initial(), false);
   };
   hooks.gradients = [&](const runtime::RankView& view, uint64_t step) {
-    compare("gradient", view, static_cast<int64_t>(step), reference.At(static_cast<int64_t>(step)).result.gradients,
-            true);
+    compare("gradient", view, static_cast<int64_t>(step),
+            reference.At(static_cast<int64_t>(step)).result.gradients, true);
   };
   hooks.step_done = [&](const runtime::RankView& view, uint64_t step, const runtime::StepOutcome&) {
     const auto s = static_cast<int64_t>(step);
@@ -165,7 +170,8 @@ runtime::Result<VerifyReport> Verify(const ir::Program& program, const ir::Plan&
     report.last_loss = result->losses[step];
   }
   if (static_cast<int64_t>(result->losses.size()) != options.steps) {
-    comparison.Missing(fmt::format("{} losses were reported for {} steps", result->losses.size(), options.steps));
+    comparison.Missing(
+        fmt::format("{} losses were reported for {} steps", result->losses.size(), options.steps));
   }
   return report;
 }

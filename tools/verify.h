@@ -1,7 +1,7 @@
-// `piper run --verify`: the lowered job on real data beside the single-device reference, which is built from the
-// model graph alone. Both start from the same initial parameters and read the same samples; each does its own
-// optimizer steps. Every loss, every gradient (before clipping) and every parameter after each step must have the same
-// bits; the report names the largest difference.
+// `piper run --verify`: the lowered job on real data beside the single-device reference, which is built from
+// the model graph alone. Both start from the same initial parameters and read the same samples; each does its
+// own optimizer steps. Every loss, every gradient (before clipping) and every parameter after each step must
+// have the same bits; the report names the largest difference.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace piper::tools {
 
 struct VerifyOptions {
   int64_t steps = 3;
-  std::string data_path;      // instead of the job's
+  std::string data_path;        // instead of the job's
   bool synthetic_data = false;  // random tokens, no file
 };
 
 struct VerifyReport {
   int64_t steps = 0;
-  int64_t tensors = 0;         // gradients and parameters compared, over ranks and steps
-  int64_t different = 0;       // tensors (and losses) that differ
-  double largest = 0;          // absolute difference; NaN counts as infinite
-  std::string where;           // "gradient of blocks.3.attn.wqkv[17], step 0, rank 2: 0.5 is not 0.25"
-  std::string first;           // the earliest difference, likewise
+  int64_t tensors = 0;    // gradients and parameters compared, over ranks and steps
+  int64_t different = 0;  // tensors (and losses) that differ
+  double largest = 0;     // absolute difference; NaN counts as infinite
+  std::string where;      // "gradient of blocks.3.attn.wqkv[17], step 0, rank 2: 0.5 is not 0.25"
+  std::string first;      // the earliest difference, likewise
   double last_loss = 0;
 
   bool equal() const { return different == 0; }
@@ -33,6 +33,7 @@ struct VerifyReport {
 };
 
 // Errors are of the environment: missing data, no memory.
-runtime::Result<VerifyReport> Verify(const ir::Program& program, const ir::Plan& plan, const VerifyOptions& options);
+runtime::Result<VerifyReport> Verify(const ir::Program& program, const ir::Plan& plan,
+                                     const VerifyOptions& options);
 
 }  // namespace piper::tools
