@@ -26,7 +26,8 @@
 // parameter of that type, say) it reads a kList's items exactly as a selector's: both are BracketExpr.
 // A pass name immediately before `[` makes a selector (`F[stage = s, mb = i]`), a pass name alone is the selector of
 // the whole pass; any other expression before `[` is an IndexExpr, whose items are read as selector items if the base
-// turns out to be a `sel`. An expression statement whose value is a `sel` or a `schedule` is a step: it yields.
+// turns out to be a `sel`. An expression statement whose value is a `sel` or a `schedule` is a step: it yields; a
+// kList there (`[send]` in an order) is to be read as a selector.
 #pragma once
 
 #include <cstddef>

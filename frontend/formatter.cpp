@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "frontend/scanner.h"
@@ -34,7 +35,7 @@ class Formatter {
     std::string text;
     bool space = false;       // one before it, unless it opens a line
     bool may_break = false;   // a line may end before it
-    int depth = 0;            // brackets open around it in this line
+    int cost = 0;             // of ending a line there: brackets open around it, then how tight its operator binds
   };
 
   void MatchBraces() {
@@ -97,9 +98,15 @@ class Formatter {
   }
 
   // The statements in tokens [begin, end), each on lines of its own.
-  void Body(size_t begin, size_t end, size_t indent) {
+  void Body(size_t begin, size_t end, size_t indent, bool settings = false) {
     first_in_block_ = true;
     size_t label_indent = 0;
+    // Settings and lanes stand in two columns: names, values.
+    size_t column = 0;
+    for (size_t i = begin; i < end; i = IsOpener(tokens_[i].kind) ? match_[i] + 1 : i + 1) {
+      bool name = Is(i, Tok::kLabel) || (settings && tokens_[i].starts);
+      if (name) column = std::max(column, TokenText(tokens_[i]).size());
+    }
     for (size_t i = SkipSemicolons(begin, end); i < end; i = SkipSemicolons(i, end)) {
       if (Is(i, Tok::kLabel)) label_indent = 0;
       CommentsBefore(i, indent + label_indent);
@@ -107,7 +114,7 @@ class Formatter {
       first_in_block_ = false;
       if (Is(i, Tok::kLabel)) {
         size_t next = i;
-        if (FillLane(i, end, indent, &next)) {
+        if (FillLane(i, end, indent, column, &next)) {
           i = next;
         } else {
           AddToken(i);
@@ -118,15 +125,16 @@ class Formatter {
         continue;
       }
       size_t stop = StatementEnd(i, end);
+      align_ = settings ? column : 0;
       Statement(i, stop, indent + label_indent);
       i = stop;
     }
     // Comments before the closing brace belong to the block.
-    CommentsBefore(end, indent + label_indent);
+    CommentsBefore(end, indent);
   }
 
   // `compute: a; b; c` in as few lines as it takes, if the lane is made of plain steps only.
-  bool FillLane(size_t label, size_t end, size_t indent, size_t* next) {
+  bool FillLane(size_t label, size_t end, size_t indent, size_t column, size_t* next) {
     size_t stop = label + 1;
     size_t last = label;
     while (stop < end && !Is(stop, Tok::kLabel)) {
@@ -136,13 +144,14 @@ class Formatter {
     }
     if (HasComment(LabelEnd(label), tokens_[last].begin)) return false;
     AddToken(label);
+    if (last > label) line_.back().text.resize(std::max(column, line_.back().text.size()), ' ');
     for (size_t i = label + 1; i <= last; ++i) {
       if (Is(i, Tok::kSemicolon)) continue;
       if (tokens_[i].starts && i > label + 1 && !Is(i - 1, Tok::kLabel)) {
         line_.back().text += ';';
         AddToken(i);
         line_.back().may_break = true;
-        line_.back().depth = 0;
+        line_.back().cost = 0;
       } else {
         AddToken(i);
       }
@@ -153,6 +162,8 @@ class Formatter {
   }
 
   void Statement(size_t begin, size_t end, size_t indent) {
+    bool settings = tokens_[begin].depth == 0 &&
+                    (Is(begin, Tok::kTrain) || Is(begin, Tok::kEval) || Is(begin, Tok::kInfer));
     if (FitsFlat(begin, end, indent)) {
       AddFlat(begin, end);
       Flush(indent);
@@ -174,7 +185,7 @@ class Formatter {
       }
       Flush(indent, continued);
       continued = false;
-      Body(i + 1, close, indent + kIndent);
+      Body(i + 1, close, indent + kIndent, settings);
       first_in_block_ = false;
       AddToken(close);
       i = close;
@@ -270,13 +281,14 @@ class Formatter {
     piece.text = TokenText(token);
     if (!line_.empty()) {
       piece.space = SpaceBefore(i);
-      piece.may_break = BreakAfter(previous_);
-      piece.depth = depth_ + (previous_is_opener_ ? 100 : 0);
+      int binding = BreakCost(previous_);
+      piece.may_break = binding >= 0;
+      piece.cost = depth_ * 16 + binding;
+      if (align_ > 0) line_[0].text.resize(std::max(align_, line_[0].text.size()), ' ');
+      align_ = 0;
     }
     if (IsCloser(token.kind) && depth_ > 0) --depth_;
     if (IsOpener(token.kind) && token.kind != Tok::kLbrace) ++depth_;
-    previous_is_opener_ = token.kind == Tok::kLparen || token.kind == Tok::kLbracket;
-    if (previous_is_opener_ && Is(i + 1, static_cast<Tok>(static_cast<int>(token.kind) + 1))) previous_is_opener_ = false;
     previous_ = i;
     line_.push_back(std::move(piece));
   }
@@ -325,31 +337,30 @@ class Formatter {
     }
   }
 
-  // Whether a line may end after this token: where the scanner inserts no ';'.
-  bool BreakAfter(size_t i) const {
-    if (tokens_[i].prefix || tokens_[i].depth == 0) {
-      if (tokens_[i].prefix) return false;
-    }
+  // What it costs to end a line after this token, below 16 where that is fine; -1 where the scanner might insert a ';'.
+  int BreakCost(size_t i) const {
+    if (tokens_[i].prefix) return -1;
     switch (tokens_[i].kind) {
-      case Tok::kComma:
-      case Tok::kLparen:
-      case Tok::kLbracket:
-      case Tok::kBar:
-      case Tok::kAnd:
-      case Tok::kOr:
+      case Tok::kComma: return 0;
+      case Tok::kOr: return 1;
+      case Tok::kAnd: return 2;
       case Tok::kEqual:
       case Tok::kNotEqual:
       case Tok::kLess:
       case Tok::kLessEqual:
       case Tok::kGreater:
-      case Tok::kGreaterEqual:
+      case Tok::kGreaterEqual: return 3;
+      case Tok::kBar:
       case Tok::kPlus:
-      case Tok::kMinus:
+      case Tok::kMinus: return 4;
       case Tok::kSlash:
-      case Tok::kPercent:
-      case Tok::kAt: return true;
-      case Tok::kStar: return i > 0 && !Is(i - 1, Tok::kDot) && !Is(i - 1, Tok::kLbracket) && !Is(i - 1, Tok::kComma);
-      default: return false;
+      case Tok::kAt: return 5;
+      case Tok::kPercent: return -1;  // `7 %` at a line's end is a percentage
+      case Tok::kStar:
+        return i > 0 && !Is(i - 1, Tok::kDot) && !Is(i - 1, Tok::kLbracket) && !Is(i - 1, Tok::kComma) ? 5 : -1;
+      case Tok::kLparen:
+      case Tok::kLbracket: return match_[i] == i + 1 ? -1 : 1000;  // only where nothing else is left
+      default: return -1;
     }
   }
 
@@ -375,7 +386,7 @@ class Formatter {
       if (fit < line_.size()) {
         size_t best = 0;
         for (size_t i = start + 1; i <= fit; ++i) {
-          if (line_[i].may_break && (best == 0 || line_[i].depth <= line_[best].depth)) best = i;
+          if (line_[i].may_break && (best == 0 || line_[i].cost <= line_[best].cost)) best = i;
         }
         for (size_t i = fit + 1; i < line_.size() && best == 0; ++i) {
           if (line_[i].may_break) best = i;
@@ -393,7 +404,7 @@ class Formatter {
     }
     line_.clear();
     depth_ = 0;
-    previous_is_opener_ = false;
+    align_ = 0;
   }
 
   // ---- comments and blank lines
@@ -443,21 +454,23 @@ class Formatter {
       bool ends_line = !comment.block || Newlines(comment.begin, comment.end) > 0 ||
                        Newlines(comment.end, tokens_[i].begin) > 0;
       if (trailing && !ends_line && !line_.empty()) {
-        line_.push_back({std::string(TextOf(comment)), true, false, depth_});
+        line_.push_back({std::string(TextOf(comment)), true, false, 0});
       } else {
         if (!line_.empty()) {
           int depth = depth_;
           Flush(indent, *continued);
           depth_ = depth;
         }
+        // Between the blocks of an 'if' a comment stands as between statements.
+        bool between = Is(i, Tok::kElse);
         if (trailing && !out_.empty()) {
           out_.pop_back();
           out_ += "  ";
         } else {
-          out_.append(indent + kContinuation, ' ');
+          out_.append(between ? indent : indent + kContinuation, ' ');
         }
         out_ += Trimmed(TextOf(comment)) + "\n";
-        *continued = true;
+        *continued = !between;
       }
       previous_end = previous_comment_end_ = comment.end;
     }
@@ -470,8 +483,8 @@ class Formatter {
   std::string out_;
   std::vector<Piece> line_;
   size_t previous_ = 0;  // the token last added
-  bool previous_is_opener_ = false;
   int depth_ = 0;
+  size_t align_ = 0;     // columns that the first token of the next line takes, if others follow it
   size_t next_comment_ = 0;
   uint32_t previous_end_ = 0;
   uint32_t previous_comment_end_ = 0;

@@ -1,7 +1,9 @@
 // `piper fmt`: one layout for every `.piper` text. It works on tokens, so it formats whatever scans, keeps every
 // comment and the user's blank lines (runs of them become one), and changes nothing that the parser sees:
-//  * a statement a line; `;` stays only between statements that the user put on one line inside one-line braces;
-//  * two spaces an indent, one space around operators, at most 110 columns where a line can be broken after `,` or before an operator;
+//  * a statement a line; `;` only inside one-line braces and lanes;
+//  * two spaces an indent, one space around operators, at most 110 columns where a line can be broken (after `,` and
+//    operators); a block of at most three plain statements stands on one line if that fits, functions never do;
+//  * the settings of train, eval and infer, and the streams of lanes, stand in two columns;
 //  * comments at a line's end stand two spaces after it; others on lines of their own, indented like what follows.
 // Formatting the result again gives the same bytes.
 #pragma once

@@ -223,7 +223,13 @@ void MarkTokens(const SyntaxTree& tree, size_t base, std::vector<Token>& tokens)
   }
 }
 
-// The statement around tokens[at], as [first, second): from after the ';', '{' or label before it to its ';'.
+// Words that open statements and stand nowhere inside them outside brackets.
+bool OpensStatement(Tok kind) {
+  return kind == Tok::kLet || kind == Tok::kVar || kind == Tok::kReturn || kind == Tok::kExpect || kind == Tok::kFn;
+}
+
+// The statement around tokens[at], as [first, second): from after the ';', '{' or label before it to its ';', or to
+// tokens[at] if that opens the next one (`let x =`, and nothing more on the line).
 std::pair<size_t, size_t> StatementAround(const std::vector<Token>& tokens, size_t at) {
   size_t begin = at;
   for (int level = 0; begin > 0; --begin) {
@@ -237,6 +243,7 @@ std::pair<size_t, size_t> StatementAround(const std::vector<Token>& tokens, size
       break;
     }
   }
+  if (begin < at && OpensStatement(tokens[at].kind) && tokens[at].depth == tokens[begin].depth) return {begin, at};
   size_t end = begin;
   for (int level = 0; end + 1 < tokens.size(); ++end) {
     Tok kind = tokens[end].kind;
@@ -268,7 +275,8 @@ class FileParser {
       for (size_t i = 0; i < scan_.tokens.size(); ++i) {
         const Token& token = scan_.tokens[i];
         if (token.kind != Tok::kSemicolon || token.depth != 0) continue;
-        if (!GiveUp()) ParseChunk(begin, i + 1, decls);
+        bool cut_off = scan_.last_incomplete && i + 2 == scan_.tokens.size();
+        if (!GiveUp() && !cut_off) ParseChunk(begin, i + 1, decls);
         begin = i + 1;
       }
     }
@@ -333,7 +341,7 @@ class FileParser {
         if (!ScanErrorWithin(tokens[first].begin, tokens[std::max(first, last - 1)].end)) {
           ReportSyntaxFailure(failure, tokens, first, file_, text_, diag_);
         }
-        if (first == 0 || first >= last) return;
+        if (first >= last) return;
         tokens.erase(tokens.begin() + static_cast<ptrdiff_t>(first), tokens.begin() + static_cast<ptrdiff_t>(last));
       }
     }

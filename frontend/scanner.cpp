@@ -328,26 +328,26 @@ class Scanner {
           Error(token.begin, token.end, DiagKind::kTooDeep,
                 fmt::format("brackets and braces are nested more than {} deep", kMaxDepth))
               .Hint("name the inner parts with 'let', or write a function");
-          return Unreliable(raw_[open.front()].begin);
+          return Unreliable(raw_[open.front()].begin, true);
         }
       } else if (IsCloser(token.kind)) {
         if (open.empty()) {
           Error(token.begin, token.end, DiagKind::kSyntax,
                 fmt::format("'{}' closes nothing: no bracket is open here", TokText(token.kind)))
               .Hint("remove it, or add the opening bracket");
-          return Unreliable(token.begin);
+          return Unreliable(token.begin, false);
         }
         const RawToken& opener = raw_[open.back()];
         if (Partner(opener.kind) != token.kind) {
           ReportMismatch(opener, token);
-          return Unreliable(raw_[open.front()].begin);
+          return Unreliable(raw_[open.front()].begin, true);
         }
         open.pop_back();
       }
     }
     if (open.empty()) return true;
     ReportUnclosed(open);
-    return Unreliable(raw_[open.front()].begin);
+    return Unreliable(raw_[open.front()].begin, true);
   }
 
   static bool IsOpener(Tok kind) { return kind == Tok::kLparen || kind == Tok::kLbracket || kind == Tok::kLbrace; }
@@ -363,28 +363,46 @@ class Scanner {
         .Hint(fmt::format("write '{}' before it", TokText(Partner(opener.kind))));
   }
 
-  // Some bracket is open at the end of the file. If a declaration begins at a line's very start while a brace is
-  // open, as in a formatted file it never does, the innermost brace open there is the one to name.
+  // The column, from 0, of a token and of the first token of its line.
+  uint32_t ColumnOf(uint32_t offset) const {
+    size_t line = text_.rfind('\n', offset == 0 ? 0 : offset - 1);
+    return line == std::string_view::npos || offset == 0 ? offset : offset - static_cast<uint32_t>(line) - 1;
+  }
+  uint32_t IndentOf(uint32_t i) const {
+    while (!raw_[i].line_start && i > 0) --i;
+    return ColumnOf(raw_[i].begin);
+  }
+
+  // Some bracket is open at the end of the file. Which one was forgotten? Indentation tells: the first block whose
+  // '}' stands further left than the line that opens it; or, where a declaration begins at a line's very start, the
+  // innermost block that is still open there; or else the innermost open one.
   void ReportUnclosed(const std::vector<uint32_t>& open_at_end) {
     uint32_t culprit = open_at_end.back();
-    const RawToken* next = nullptr;
+    const RawToken* witness = nullptr;
+    const char* note = "";
     std::vector<uint32_t> open;
-    for (uint32_t i = 0; i + 1 < raw_.size() && next == nullptr; ++i) {
+    for (uint32_t i = 0; i + 1 < raw_.size() && witness == nullptr; ++i) {
       const RawToken& token = raw_[i];
       if (IsOpener(token.kind)) {
         open.push_back(i);
       } else if (IsCloser(token.kind)) {
+        if (token.line_start && token.kind == Tok::kRbrace && IndentOf(open.back()) > ColumnOf(token.begin)) {
+          culprit = open.back();
+          witness = &token;
+          note = "this '}' seems to close a block further out";
+        }
         open.pop_back();
-      } else if (!open.empty() && token.line_start && (token.begin == 0 || text_[token.begin - 1] == '\n') &&
+      } else if (!open.empty() && token.line_start && ColumnOf(token.begin) == 0 &&
                  BeginsDeclaration(token.kind, raw_[i + 1].kind)) {
         culprit = open.back();
-        next = &token;
+        witness = &token;
+        note = "it is still open where this declaration begins";
       }
     }
     const RawToken& opener = raw_[culprit];
     auto error = Error(opener.begin, opener.end, DiagKind::kSyntax,
                        fmt::format("this '{}' is never closed", TokText(opener.kind)));
-    if (next != nullptr) error.Note(RangeOf(*next), "it is still open where this declaration begins");
+    if (witness != nullptr) error.Note(RangeOf(*witness), note);
     error.Hint(fmt::format("write the missing '{}'", TokText(Partner(opener.kind))));
   }
 
@@ -403,8 +421,9 @@ class Scanner {
   }
 
   // Only what lies before `offset` is worth parsing: drops the rest.
-  bool Unreliable(uint32_t offset) {
+  bool Unreliable(uint32_t offset, bool last_incomplete) {
     result_.brackets_match = false;
+    result_.last_incomplete = last_incomplete;
     result_.reliable_end = offset;
     while (!raw_.empty() && raw_.back().begin >= offset) raw_.pop_back();
     return !raw_.empty();

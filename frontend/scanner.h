@@ -25,6 +25,7 @@ struct ScanResult {
   bool ok = true;              // nothing was reported
   bool brackets_match = true;  // else only what lies before the offset `reliable_end` may be parsed
   uint32_t reliable_end = UINT32_MAX;
+  bool last_incomplete = false;  // the last statement was cut off by an unclosed bracket
   std::vector<uint32_t> error_offsets;  // ascending; a syntax error in such a statement is not worth a second message
 };
 

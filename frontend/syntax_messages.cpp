@@ -67,6 +67,8 @@ constexpr RuleForm kForms[] = {
     {Rule::kOverrideDirective, "an 'override'", "override place [stage = 0] on pp[1]"},
     {Rule::kAssignment, "a strategy", "a directive, a loop, 'if', 'let', or: name = value"},
     {Rule::kDirectiveStatement, "a strategy", ""},
+    {Rule::kDirectiveBlock, "a strategy", ""},
+    {Rule::kBlock, "a block", ""},
     {Rule::kType, "a type", "int, [int], sel, fn, queue[sel], or: [batch, embed] f32"},
     {Rule::kBracket, "a list or selector", "[a, b], [layer = 3, not norm], or: [f(i) for i in 0..n]"},
     {Rule::kSuffix, "an argument list", ""},
@@ -92,7 +94,10 @@ bool HasRule(const SyntaxFailure& failure, Rule rule, size_t within) {
 
 std::string DescribeFound(const Token& token, std::string_view text) {
   if (token.kind == Tok::kEnd) return "the end of the file";
-  if (token.inserted) return token.end < text.size() && text[token.end] == '}' ? "'}'" : "the end of the line";
+  if (token.inserted) {
+    size_t next = std::min(text.find_first_not_of(" \t", token.end), text.size());
+    return next < text.size() && text[next] == '}' ? "'}'" : "the end of the line";
+  }
   std::string_view written = text.substr(token.begin, token.end - token.begin);
   if (written.size() > 40) return fmt::format("'{}..'", written.substr(0, written.find('\n') < 36 ? 20 : 36));
   return fmt::format("'{}'", written);
@@ -107,10 +112,25 @@ std::string Join(const std::vector<std::string>& parts) {
   return out;
 }
 
+// Whether a declaration was wanted. The loop over them ends before the parser looks for the end of the file.
+bool WantsDeclaration(const SyntaxFailure& failure) {
+  return failure.rules.size() == 1 && failure.rules[0] == Rule::kFile;
+}
+
 std::string DescribeExpected(const SyntaxFailure& failure) {
   const std::vector<Tok>& set = failure.expected;
-  if (Has(set, Tok::kModule) && Has(set, Tok::kLet)) return "a declaration";
-  if (Has(set, Tok::kMesh) && Has(set, Tok::kLet)) return "a directive or another statement";
+  if (WantsDeclaration(failure)) return "a declaration";
+  if (set.size() == 1 && set[0] == Tok::kRbrace && !failure.rules.empty()) {  // likewise at the end of a block's loop
+    switch (failure.rules[0]) {
+      case Rule::kBlock: return "a statement or '}'";
+      case Rule::kDirectiveBlock: return "a directive, another statement or '}'";
+      case Rule::kModuleDecl: return "a member or '}'";
+      case Rule::kTopologyDecl: return "a device, a level or '}'";
+      case Rule::kProperties: return "a figure or '}'";
+      case Rule::kFields: return "a setting or '}'";
+      default: break;
+    }
+  }
   if (Has(set, Tok::kMesh) && !Has(set, Tok::kIdent)) return "a directive";
   std::vector<std::string> parts;
   bool expression = Has(set, Tok::kInt) && Has(set, Tok::kLparen) && Has(set, Tok::kString);
@@ -168,13 +188,14 @@ void ReportSyntaxFailure(const SyntaxFailure& failure, const std::vector<Token>&
   const RuleForm* form = FormOf(failure.rules);
   std::string expected = DescribeExpected(failure);
   std::string message = fmt::format("expected {} but found {}", expected, DescribeFound(found, text));
-  if (form != nullptr && expected.find("declaration") == std::string::npos) message += fmt::format(" in {}", form->noun);
+  if (form != nullptr) message += fmt::format(" in {}", form->noun);
   auto error = diag.Error(range, ir::DiagKind::kSyntax, std::move(message));
 
   // A misspelt word at the statement's start explains most of what follows it.
   const Token& first = tokens[std::min(statement, failure.position)];
-  bool in_strategy = HasRule(failure, Rule::kAssignment, 6) || HasRule(failure, Rule::kDirectiveStatement, 3);
-  bool at_top = failure.rules.size() <= 2 || Has(failure.expected, Tok::kModule);
+  bool in_strategy = HasRule(failure, Rule::kAssignment, 6) || HasRule(failure, Rule::kDirectiveStatement, 3) ||
+                     (!failure.rules.empty() && failure.rules[0] == Rule::kDirectiveBlock);
+  bool at_top = WantsDeclaration(failure);
   if (first.kind == Tok::kIdent && (in_strategy || at_top)) {
     std::string_view near =
         in_strategy ? NearestWord(written(first), IsDirectiveWord) : NearestWord(written(first), [](Tok kind) {
@@ -189,9 +210,10 @@ void ReportSyntaxFailure(const SyntaxFailure& failure, const std::vector<Token>&
     error.Hint("'=' gives an argument its value; to compare, write '=='");
   } else if (found.kind == Tok::kKey && Has(failure.expected, Tok::kInt)) {
     error.Hint("'=' binds a name in argument lists and selectors only; to compare, write '=='");
-  } else if (Has(failure.expected, Tok::kModule)) {
+  } else if (at_top) {
     error.Hint("a file holds import, let, fn, module, model, topology, strategy, train, eval, infer and test");
-  } else if (in_strategy && form != nullptr && form->rule == Rule::kDirectiveStatement) {
+  } else if (in_strategy && form != nullptr &&
+             (form->rule == Rule::kDirectiveStatement || form->rule == Rule::kDirectiveBlock)) {
     error.Hint(
         "a strategy holds directives (mesh cut split place shard zero order edge limit stream recompute offload freeze "
         "run numerics cost slowdown assert use override), for, if, let, var and fn");
