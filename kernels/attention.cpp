@@ -38,42 +38,90 @@ int64_t Visible(const Shape& shape, int64_t i, int64_t j0, int64_t cols) {
   return shape.causal ? MaxInt(0, MinInt(cols, i + 1 - j0)) : cols;
 }
 
-// One row of scores becomes exp(scale * score - maximum), zero beyond `visible`; the running maximum and sum
-// are renewed. Returns the factor for what was summed under the old maximum.
+// In a block on the diagonal of causal attention, bands of 16 queries see 16, 32, .. keys: calls f(first row,
+// rows, columns) for each, or once for a block that is seen whole. The height of a band is part of the
+// result's bits.
+constexpr int64_t kBand = 16;
+
+template <typename F>
+void ForBands(int64_t rows, int64_t cols, bool diagonal, F f) {
+  if (!diagonal) {
+    f(int64_t{0}, rows, cols);
+    return;
+  }
+  for (int64_t r = 0; r < rows; r += kBand) f(r, MinInt(kBand, rows - r), MinInt(cols, r + kBand));
+}
+
+// The largest of scale * row[0..visible).
 template <typename T>
-T RenewRow(T* row, int64_t visible, int64_t cols, Vec<T> scale, bool first, T* maximum, T* sum) {
-  auto lowest = Vec<T>::Broadcast(-static_cast<T>(__builtin_inf()));
-  auto largest = lowest;
+T ScaledMax(const T* row, int64_t visible, Vec<T> scale) {
+  auto largest = Vec<T>::Broadcast(-static_cast<T>(__builtin_inf()));
   int64_t c = 0;
   for (; c + kLanes <= visible; c += kLanes) largest = Max(Vec<T>::Load(row + c) * scale, largest);
   if (c < visible) {
     T lanes[kLanes];
-    lowest.Store(lanes);
-    (Vec<T>::LoadPartial(row + c, visible - c) * scale).StorePartial(lanes, visible - c);
-    largest = Max(Vec<T>::Load(lanes), largest);
+    largest.Store(lanes);
+    Max(Vec<T>::LoadPartial(row + c, visible - c) * scale, largest).StorePartial(lanes, visible - c);
+    largest = Vec<T>::Load(lanes);
   }
-  T block_maximum = ReduceMax(largest);
-  T renewed = first || block_maximum > *maximum ? block_maximum : *maximum;
-  auto shift = Vec<T>::Broadcast(-renewed);
+  return ReduceMax(largest);
+}
+
+// The row becomes exp(scale * row - shift), zero beyond `visible`; returns its sum.
+template <typename T>
+T Exponentiate(T* row, int64_t visible, int64_t cols, Vec<T> scale, T shift) {
+  auto minus = Vec<T>::Broadcast(-shift);
   auto total = Vec<T>::Zero();
-  for (c = 0; c + kLanes <= visible; c += kLanes) {
-    auto e = Exp(Fma(Vec<T>::Load(row + c), scale, shift));
+  int64_t c = 0;
+  for (; c + kLanes <= visible; c += kLanes) {
+    auto e = Exp(Fma(Vec<T>::Load(row + c), scale, minus));
     total = total + e;
     e.Store(row + c);
   }
   if (c < visible) {
-    T lanes[kLanes];
-    Exp(Fma(Vec<T>::LoadPartial(row + c, visible - c), scale, shift)).Store(lanes);
-    auto e = Vec<T>::LoadPartial(lanes, visible - c);
-    total = total + e;
-    e.StorePartial(row + c, MinInt(kLanes, cols - c));
-    c += kLanes;
+    int64_t width = visible - c;
+    Exp(Fma(Vec<T>::LoadPartial(row + c, width), scale, minus)).StorePartial(row + c, width);
+    total = total + Vec<T>::LoadPartial(row + c, width);
+    c = visible;
   }
   for (; c < cols; ++c) row[c] = T(0);
-  T factor = first ? T(0) : (renewed > *maximum ? ScalarExp(*maximum - renewed) : T(1));
-  *sum = FusedMultiplyAdd(*sum, factor, ReduceAdd(total));
-  *maximum = renewed;
-  return factor;
+  return ReduceAdd(total);
+}
+
+// The running state of a block of queries: the sums of weighted values [kBlock, head_dim], and for each query
+// the largest score so far and the sum of exponentials relative to it.
+template <typename T>
+struct RunningRows {
+  T* sums;
+  T* maximum;
+  T* total;
+};
+
+// Up to sixteen rows of scores, from r0 on, become exponentials relative to the renewed maxima; what was
+// summed under the old maxima is scaled down. Query r sees `visible(r)` of the `cols` keys.
+template <typename T, typename VisibleOf>
+void RenewRows(T* scores, int64_t r0, int64_t count, int64_t cols, int64_t d, Vec<T> scale, bool first,
+               const RunningRows<T>& state, VisibleOf visible) {
+  T values[kLanes] = {};
+  for (int64_t r = 0; r < count; ++r)
+    values[r] = ScaledMax(scores + (r0 + r) * kBlock, visible(r0 + r), scale);
+  auto before = Vec<T>::Load(state.maximum + r0);
+  auto renewed = Max(Vec<T>::Load(values), before);
+  renewed.Store(state.maximum + r0);
+  auto keep = Exp(before - renewed);  // zero at first: the maximum before is minus infinity
+  for (int64_t r = 0; r < count; ++r) {
+    values[r] = Exponentiate(scores + (r0 + r) * kBlock, visible(r0 + r), cols, scale, state.maximum[r0 + r]);
+  }
+  Fma(Vec<T>::Load(state.total + r0), keep, Vec<T>::Load(values)).Store(state.total + r0);
+  if (first) return;
+  keep.Store(values);
+  for (int64_t r = 0; r < count; ++r) {
+    if (values[r] == T(1)) continue;
+    auto factor = Vec<T>::Broadcast(values[r]);
+    T* row = state.sums + (r0 + r) * d;
+    MapLanes(
+        d, row, [&](auto u) { return u * factor; }, static_cast<const T*>(row));
+  }
 }
 
 // Packed blocks of the keys (transposed) and values of one key head.
@@ -108,42 +156,44 @@ void ForwardBlock(const Shape& shape, const HeadBlocks<T>& blocks, const T* q, T
   int64_t rows = MinInt(kBlock, shape.seq - i0);
   int64_t end = shape.causal ? i0 + rows : shape.seq;
   T* scores = work;
-  T* sums = scores + kBlock * kBlock;
-  T* maximum = sums + kTileElements;
-  T* total = maximum + kBlock;
-  for (int64_t r = 0; r < rows; ++r) total[r] = T(0);
+  RunningRows<T> state{scores + kBlock * kBlock, scores + kBlock * kBlock + kTileElements,
+                       scores + kBlock * kBlock + kTileElements + kBlock};
+  for (int64_t r = 0; r < kBlock; ++r) {
+    state.maximum[r] = -static_cast<T>(__builtin_inf());
+    state.total[r] = T(0);
+  }
   auto factor = Vec<T>::Broadcast(static_cast<T>(scale));
   LeftOperand<T> queries{q + shape.query_at(b, i0, h), shape.query_stride(), false};
   for (int64_t j0 = 0; j0 < end; j0 += kBlock) {
     int64_t block = j0 / kBlock;
-    int64_t cols = MinInt(kBlock, end - j0);
     if (!blocks.whole) blocks.Pack(shape, b, h / shape.group(), block);
-    BlockProduct(queries,
-                 RightPacked(static_cast<const T*>(blocks.packed_k + blocks.KeyOffset(shape, block)), d),
-                 rows, cols, d, scores, kBlock, false);
-    for (int64_t r = 0; r < rows; ++r) {
-      int64_t visible = Visible(shape, i0 + r, j0, cols);
-      T keep = RenewRow(scores + r * kBlock, visible, cols, factor, j0 == 0, maximum + r, total + r);
-      if (j0 != 0 && keep != T(1)) {
-        auto k = Vec<T>::Broadcast(keep);
-        T* row = sums + r * d;
-        MapLanes(
-            d, row, [&](auto u) { return u * k; }, static_cast<const T*>(row));
-      }
-    }
+    RightOperand<T> keys = RightPacked<T>(blocks.packed_k + blocks.KeyOffset(shape, block), d);
     // The values of a block are packed with the depth of the whole block, which may be more than is visible.
-    int64_t depth = MinInt(kBlock, shape.seq - j0);
-    BlockProduct(
-        LeftOperand<T>{scores, kBlock, false},
-        RightPacked(static_cast<const T*>(blocks.packed_v + blocks.ValueOffset(shape, block)), depth), rows,
-        d, cols, sums, d, j0 != 0);
+    RightOperand<T> values =
+        RightPacked<T>(blocks.packed_v + blocks.ValueOffset(shape, block), MinInt(kBlock, shape.seq - j0));
+    bool first = j0 == 0;
+    ForBands(rows, MinInt(kBlock, end - j0), shape.causal && j0 == i0,
+             [&](int64_t band, int64_t count, int64_t cols) {
+               BlockProduct(queries.Row(band), keys, count, cols, d, scores + band * kBlock, kBlock, false);
+               auto visible = [&](int64_t r) { return Visible(shape, i0 + r, j0, cols); };
+               for (int64_t r = band; r < band + count; r += kLanes) {
+                 RenewRows(scores, r, MinInt(kLanes, band + count - r), cols, d, factor, first, state,
+                           visible);
+               }
+               BlockProduct(LeftOperand<T>{scores + band * kBlock, kBlock, false}, values, count, d, cols,
+                            state.sums + band * d, d, !first);
+             });
+  }
+  for (int64_t r0 = 0; r0 < rows; r0 += kLanes) {
+    int64_t count = MinInt(kLanes, rows - r0);
+    auto log_sum = Vec<T>::Load(state.maximum + r0) + Log(Vec<T>::Load(state.total + r0));
+    log_sum.StorePartial(lse + (b * shape.heads + h) * shape.seq + i0 + r0, count);
   }
   for (int64_t r = 0; r < rows; ++r) {
-    auto divisor = Vec<T>::Broadcast(total[r]);
+    auto divisor = Vec<T>::Broadcast(state.total[r]);
     MapLanes(
         d, o + shape.query_at(b, i0 + r, h), [&](auto u) { return u / divisor; },
-        static_cast<const T*>(sums + r * d));
-    lse[(b * shape.heads + h) * shape.seq + i0 + r] = maximum[r] + ScalarLog(total[r]);
+        static_cast<const T*>(state.sums + r * d));
   }
 }
 
@@ -174,6 +224,26 @@ struct Gradients {
   T* dv;
 };
 
+// One row of scores and of dout v^T becomes the probabilities p and the gradient of the scores, p (dout v^T -
+// delta) scale; zero beyond `visible`.
+template <typename T>
+void BackwardRow(T* p, T* g, int64_t visible, int64_t cols, Vec<T> delta, Vec<T> shift, Vec<T> scale) {
+  int64_t c = 0;
+  for (; c + kLanes <= visible; c += kLanes) {
+    auto e = Exp(Fma(Vec<T>::Load(p + c), scale, shift));
+    e.Store(p + c);
+    (e * (Vec<T>::Load(g + c) - delta) * scale).Store(g + c);
+  }
+  if (c < visible) {
+    int64_t width = visible - c;
+    auto e = Exp(Fma(Vec<T>::LoadPartial(p + c, width), scale, shift));
+    e.StorePartial(p + c, width);
+    (e * (Vec<T>::LoadPartial(g + c, width) - delta) * scale).StorePartial(g + c, width);
+    c = visible;
+  }
+  for (; c < cols; ++c) p[c] = g[c] = T(0);
+}
+
 // Queries [i0, ..) of head h against keys [j0, ..): adds to dq and to the sums for dk and dv.
 template <typename T>
 void BackwardBlock(const Shape& shape, const Gradients<T>& t, const BackwardWork<T>& work, int64_t b,
@@ -183,38 +253,43 @@ void BackwardBlock(const Shape& shape, const Gradients<T>& t, const BackwardWork
   int64_t rows = MinInt(kBlock, shape.seq - i0);
   int64_t cols = MinInt(kBlock, shape.seq - j0);
   int64_t at = shape.query_at(b, i0, h);
-  BlockProduct(LeftOperand<T>{t.q + at, stride, false}, RightPacked<T>(work.keys_transposed, d), rows, cols,
-               d, work.probabilities, kBlock, false);
-  BlockProduct(LeftOperand<T>{t.dout + at, stride, false}, RightPacked<T>(work.values_transposed, d), rows,
-               cols, d, work.products, kBlock, false);
+  bool diagonal = shape.causal && i0 == j0;
+  LeftOperand<T> queries{t.q + at, stride, false};
+  LeftOperand<T> douts{t.dout + at, stride, false};
   auto factor = Vec<T>::Broadcast(static_cast<T>(scale));
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* out = t.o + at + r * stride;
-    const T* gradient = t.dout + at + r * stride;
-    auto delta = Vec<T>::Broadcast(SumLanes<T>(
-        d, [](auto u, auto v) { return u * v; }, out, gradient));
-    auto shift = Vec<T>::Broadcast(-t.lse[(b * shape.heads + h) * shape.seq + i0 + r]);
-    int64_t visible = Visible(shape, i0 + r, j0, cols);
-    T* p = work.probabilities + r * kBlock;
-    T* g = work.products + r * kBlock;
-    for (int64_t c = 0; c < kBlock; c += kLanes) {
-      int64_t width = MaxInt(0, MinInt(kLanes, visible - c));
-      auto score = Vec<T>::LoadPartial(p + c, width);
-      auto product = Vec<T>::LoadPartial(g + c, width);
-      auto e = Exp(Fma(score, factor, shift));
-      e.Store(p + c);
-      (e * (product - delta) * factor).Store(g + c);
-      for (int64_t i = width; i < kLanes; ++i) p[c + i] = g[c + i] = T(0);
+  ForBands(rows, cols, diagonal, [&](int64_t r0, int64_t count, int64_t width) {
+    T* scores = work.probabilities + r0 * kBlock;
+    T* products = work.products + r0 * kBlock;
+    BlockProduct(queries.Row(r0), RightPacked<T>(work.keys_transposed, d), count, width, d, scores, kBlock,
+                 false);
+    BlockProduct(douts.Row(r0), RightPacked<T>(work.values_transposed, d), count, width, d, products, kBlock,
+                 false);
+    for (int64_t r = 0; r < count; ++r) {
+      const T* out = t.o + at + (r0 + r) * stride;
+      const T* gradient = t.dout + at + (r0 + r) * stride;
+      auto delta = Vec<T>::Broadcast(SumLanes<T>(
+          d, [](auto u, auto v) { return u * v; }, out, gradient));
+      int64_t i = i0 + r0 + r;
+      auto shift = Vec<T>::Broadcast(-t.lse[(b * shape.heads + h) * shape.seq + i]);
+      BackwardRow(scores + r * kBlock, products + r * kBlock, Visible(shape, i, j0, width), width, delta,
+                  shift, factor);
     }
-  }
+    BlockProduct(LeftOperand<T>{products, kBlock, false}, RightPacked<T>(work.keys, cols), count, d, width,
+                 t.dq + at + r0 * stride, stride, j0 != 0);
+  });
   PackRight(t.q + at, stride, false, rows, d, work.queries);
   PackRight(t.dout + at, stride, false, rows, d, work.douts);
-  BlockProduct(LeftOperand<T>{work.probabilities, kBlock, true}, RightPacked<T>(work.douts, rows), cols, d,
-               rows, work.value_sums, d, !first);
-  BlockProduct(LeftOperand<T>{work.products, kBlock, true}, RightPacked<T>(work.queries, rows), cols, d, rows,
-               work.key_sums, d, !first);
-  BlockProduct(LeftOperand<T>{work.products, kBlock, false}, RightPacked<T>(work.keys, cols), rows, d, cols,
-               t.dq + at, stride, j0 != 0);
+  // Keys as rows: on the diagonal, a band of keys is seen by the queries from its first key on.
+  for (int64_t c0 = 0; c0 < cols; c0 += diagonal ? kBand : cols) {
+    int64_t count = diagonal ? MinInt(kBand, cols - c0) : cols;
+    int64_t skip = diagonal ? c0 : 0;
+    LeftOperand<T> probabilities{work.probabilities + skip * kBlock + c0, kBlock, true};
+    LeftOperand<T> products{work.products + skip * kBlock + c0, kBlock, true};
+    BlockProduct(probabilities, RightPacked<T>(work.douts, rows).Skip(skip), count, d, rows - skip,
+                 work.value_sums + c0 * d, d, !first);
+    BlockProduct(products, RightPacked<T>(work.queries, rows).Skip(skip), count, d, rows - skip,
+                 work.key_sums + c0 * d, d, !first);
+  }
 }
 
 }  // namespace

@@ -42,6 +42,9 @@ struct RightOperand {
   const T* data;
   int64_t row_stride;
   int64_t panel_stride;
+
+  // Without the first `rows` rows.
+  RightOperand Skip(int64_t rows) const { return {data + rows * row_stride, row_stride, panel_stride}; }
 };
 
 template <typename T>

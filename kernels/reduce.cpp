@@ -41,6 +41,10 @@ void reduce_max(const T* x, T* y, int64_t outer, int64_t reduced, int64_t inner)
   for (int64_t o = 0; o < outer; ++o) {
     const T* source = x + o * reduced * inner;
     T* result = y + o * inner;
+    if (reduced == 0) {
+      for (int64_t i = 0; i < inner; ++i) result[i] = -static_cast<T>(__builtin_inf());
+      continue;
+    }
     for (int64_t i = 0; i < inner; ++i) result[i] = source[i];
     for (int64_t r = 1; r < reduced; ++r) {
       for (int64_t i = 0; i < inner; ++i) result[i] = LargerOrNan(result[i], source[r * inner + i]);

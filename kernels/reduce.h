@@ -11,7 +11,7 @@ inline constexpr int64_t kReduceBlock = 64;
 
 PIPER_KERNEL(reduce_sum, const T* x, T* y, int64_t outer, int64_t reduced, int64_t inner);
 PIPER_KERNEL(reduce_mean, const T* x, T* y, int64_t outer, int64_t reduced, int64_t inner);
-// The largest value; NaN if any value is NaN.
+// The largest value; NaN if any value is NaN, minus infinity if reduced is 0.
 PIPER_KERNEL(reduce_max, const T* x, T* y, int64_t outer, int64_t reduced, int64_t inner);
 // dx [outer, reduced, inner]: dy divided equally among the elements that equal the maximum (as torch.amax
 // does).
