@@ -37,30 +37,26 @@ void Interpreter::EvaluateStrategy(const Value& strategy, SourceRange range, con
     object->info = applied.as<StrategyDeclObject>().info;
     object->range = range;
     applied = Value::Of(ValueKind::kStrategy, object);
-    const FunctionInfo& function = object->info->function;
-    object->arguments.resize(function.params.size());
-    std::vector<bool> given(function.params.size(), false);
-    if (overrides != nullptr) {
-      for (ArgumentOverride& override : *overrides) {
-        for (size_t i = 0; i < function.params.size(); ++i) {
-          const Param& param = function.params[i];
-          if (Text(param.name.name) != override.name) continue;
-          object->arguments[i] = Convert(override.value, param.type, override.range, {}, param.name.name);
-          given[i] = true;
-          override.used = true;
-        }
-      }
-    }
-    WithFrame(function, {}, [&] {
-      for (size_t i = 0; i < given.size(); ++i) current_->slots[i] = object->arguments[i];
-      FillDefaults(function.params, function.name, range, current_->slots, given);
-      for (size_t i = 0; i < given.size(); ++i) object->arguments[i] = current_->slots[i];
-    });
+    Restore<std::vector<ArgumentOverride>*> in_force(&argument_overrides_, overrides);
+    Given given(object->info->function.params.size());
+    object->arguments.resize(given.size());
+    ApplyOverrides(object->info->function.params, object->arguments.data(), &given);
+    FinishStrategy(object, range, given);
   }
   if (!applied.is(ValueKind::kStrategy)) FailType(range, "what `using` applies", "a strategy", strategy);
   size_t errors = diag_->error_count();
   RunStrategy(applied.as<StrategyObject>(), range);
   if (diag_->error_count() > errors) throw Abort{};
+}
+
+// Types and defaults of a strategy's arguments, in a frame of its own.
+void Interpreter::FinishStrategy(StrategyObject* strategy, SourceRange range, const Given& given) {
+  const FunctionInfo& info = strategy->info->function;
+  WithFrame(info, {}, [&] {
+    for (size_t i = 0; i < given.size(); ++i) current_->slots[i] = strategy->arguments[i];
+    FinishArguments(info.params, info.name, range, current_->slots, given);
+    for (size_t i = 0; i < given.size(); ++i) strategy->arguments[i] = current_->slots[i];
+  });
 }
 
 void Interpreter::RunStrategy(const StrategyObject& strategy, SourceRange range) {
@@ -238,14 +234,10 @@ void Interpreter::ExecDirective(Stmt& statement) {
       if (value.is(ValueKind::kStrategyDecl)) {
         auto* object = new StrategyObject;
         object->info = value.as<StrategyDeclObject>().info;
-        const FunctionInfo& function = object->info->function;
         value = Value::Of(ValueKind::kStrategy, object);
-        object->arguments.resize(function.params.size());
-        std::vector<bool> given(function.params.size(), false);
-        WithFrame(function, {}, [&] {
-          FillDefaults(function.params, function.name, use.strategy->range, current_->slots, given);
-          for (size_t i = 0; i < given.size(); ++i) object->arguments[i] = current_->slots[i];
-        });
+        Given given(object->info->function.params.size());
+        object->arguments.resize(given.size());
+        FinishStrategy(object, use.strategy->range, given);
       }
       if (!value.is(ValueKind::kStrategy)) FailType(use.strategy->range, "what `use` applies", "a strategy", value);
       RunStrategy(value.as<StrategyObject>(), use.strategy->range);

@@ -800,27 +800,10 @@ Value Interpreter::EvalCall(CallExpr& expr) {
       object->info = &info;
       object->range = expr.range;
       object->arguments.resize(info.function.params.size());
-      std::vector<bool> given;
+      Given given;
       BindArguments(expr, info.function.params, info.function.name, object->arguments.data(), &given);
-      if (argument_overrides_ != nullptr) {
-        for (ArgumentOverride& override : *argument_overrides_) {
-          for (size_t i = 0; i < info.function.params.size(); ++i) {
-            const Param& param = info.function.params[i];
-            if (Text(param.name.name) != override.name) continue;
-            object->arguments[i] = Convert(override.value, param.type, override.range, {}, param.name.name);
-            given[i] = true;
-            override.used = true;
-          }
-        }
-      }
-      FrameGuard frame(*this, info.function.frame_size, expr.range);
-      for (size_t i = 0; i < object->arguments.size(); ++i) frame.slots()[i] = object->arguments[i];
-      Activation activation;
-      activation.info = &info.function;
-      activation.slots = frame.slots();
-      ActivationGuard guard(&current_, &activation);
-      FillDefaults(info.function.params, info.function.name, expr.range, frame.slots(), given);
-      for (size_t i = 0; i < object->arguments.size(); ++i) object->arguments[i] = frame.slots()[i];
+      ApplyOverrides(info.function.params, object->arguments.data(), &given);
+      FinishStrategy(object, expr.range, given);
       return strategy;
     }
     default:

@@ -27,4 +27,8 @@ struct LoadOptions {
 std::optional<ir::Program> LoadProgram(const std::string& path, const LoadOptions& options, ir::SourceManager& sources,
                                        ir::DiagnosticEngine& diag);
 
+// Checks a file that need not have a train block (a library): everything up to the values of its lets and models.
+bool CheckFile(const std::string& path, const LoadOptions& options, ir::SourceManager& sources,
+               ir::DiagnosticEngine& diag);
+
 }  // namespace piper::frontend

@@ -135,21 +135,16 @@ void Interpreter::OverrideGlobal(int index, Value value) {
   globals_[static_cast<size_t>(index)].overridden = std::move(value);
 }
 
-template <typename Body>
-void Interpreter::WithFrame(const FunctionInfo& unit, SourceRange call, Body&& body) {
-  FrameGuard frame(*this, unit.frame_size, call);
-  Activation activation;
-  activation.info = &unit;
-  activation.slots = frame.slots();
-  activation.call = call;
-  ActivationGuard guard(&current_, &activation);
-  body();
-}
-
 Value Interpreter::EvaluateIn(const FunctionInfo& unit, Expr& expr) {
   Value value;
   WithFrame(unit, {}, [&] { value = Eval(expr); });
   return value;
+}
+
+ir::Selector Interpreter::SelectorAt(const FunctionInfo& unit, Expr& expr) {
+  ir::Selector selector;
+  WithFrame(unit, {}, [&] { selector = EvalSelector(expr); });
+  return selector;
 }
 
 Value Interpreter::Global(int index) {
@@ -635,8 +630,8 @@ Value Interpreter::EvalArgument(Expr& expr, const TypeRef* type) {
 }
 
 void Interpreter::BindArguments(const CallExpr& call, List<Param> params, const std::string& callee, Value* slots,
-                                std::vector<bool>* given) {
-  given->assign(params.size(), false);
+                                Given* given) {
+  given->assign(params.size(), {});
   size_t position = 0;
   for (const Arg& arg : call.args) {
     size_t index = params.size();
@@ -659,20 +654,50 @@ void Interpreter::BindArguments(const CallExpr& call, List<Param> params, const 
                     fmt::format("the form is {}", SignatureOf(callee, params)));
       }
     }
-    if ((*given)[index]) {
+    if ((*given)[index].given) {
       Fail(arg.range, DiagKind::kBadArguments, fmt::format("'{}' is given twice", Text(params[index].name.name)));
     }
     const Param& param = params[index];
-    Value value = EvalArgument(*arg.value, param.type);
-    slots[index] = Convert(std::move(value), param.type, arg.value->range, {}, param.name.name);
-    (*given)[index] = true;
+    slots[index] = EvalArgument(*arg.value, param.type);
+    (*given)[index] = {true, arg.value->range};
   }
 }
 
-void Interpreter::FillDefaults(List<Param> params, const std::string& callee, SourceRange range, Value* slots,
-                               const std::vector<bool>& given) {
+void Interpreter::TakeArguments(std::vector<Value>* args, List<Param> params, const std::string& callee,
+                                SourceRange range, Value* slots, Given* given) {
+  if (args->size() > params.size()) {
+    Fail(range, DiagKind::kBadArguments,
+         fmt::format("{} takes {} argument{}, not {}", callee, params.size(), params.size() == 1 ? "" : "s",
+                     args->size()));
+  }
+  given->assign(params.size(), {});
+  for (size_t i = 0; i < args->size(); ++i) {
+    slots[i] = std::move((*args)[i]);
+    (*given)[i] = {true, range};
+  }
+}
+
+void Interpreter::ApplyOverrides(List<Param> params, Value* slots, Given* given) {
+  if (argument_overrides_ == nullptr) return;
+  for (ArgumentOverride& override : *argument_overrides_) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (Text(params[i].name.name) != override.name) continue;
+      slots[i] = override.value;
+      (*given)[i] = {true, override.range};
+      override.used = true;
+    }
+  }
+}
+
+void Interpreter::FinishArguments(List<Param> params, const std::string& callee, SourceRange range, Value* slots,
+                                  const Given& given) {
   for (size_t i = 0; i < params.size(); ++i) {
-    if (given[i]) continue;
+    if (given[i].given) {
+      if (params[i].type != nullptr || slots[i].is(ValueKind::kNone)) {
+        slots[i] = Convert(std::move(slots[i]), params[i].type, given[i].range, {}, params[i].name.name);
+      }
+      continue;
+    }
     if (params[i].default_value == nullptr) {
       auto error = Report(range, DiagKind::kBadArguments,
                           fmt::format("{} needs the argument '{}'", callee, Text(params[i].name.name)));
@@ -888,8 +913,8 @@ void Interpreter::CheckRequirements(const FunctionInfo& info, Value* slots, Sour
     auto error = Report(range, DiagKind::kRequiresFailed,
                         fmt::format("{} requires {}{}", info.name, sources_.Text(requirement.condition->range), with));
     error.Note(requirement.range, "required here");
-    if (requirement.otherwise != nullptr) {
-      Value hint = Eval(*requirement.otherwise);
+    if (requirement.hint != nullptr) {
+      Value hint = Eval(*requirement.hint);
       error.Hint(hint.is(ValueKind::kString) ? TextOf(hint) : ValueText(hint));
     }
     if (std::string legal = NearestLegal(info, slots, *requirement.condition); !legal.empty()) {
@@ -907,21 +932,11 @@ Value Interpreter::CallFunction(const FunctionObject& function, const CallExpr* 
   Burn(2, range);
   CheckStack(range);
   FrameGuard frame(*this, info.frame_size, range);
-  std::vector<bool> given;
+  Given given;
   if (call != nullptr) {
     BindArguments(*call, info.params, info.name, frame.slots(), &given);
   } else {
-    if (args->size() > info.params.size()) {
-      Fail(range, DiagKind::kBadArguments,
-           fmt::format("{} takes {} argument{}, not {}", info.name, info.params.size(),
-                       info.params.size() == 1 ? "" : "s", args->size()));
-    }
-    given.assign(info.params.size(), false);
-    for (size_t i = 0; i < args->size(); ++i) {
-      frame.slots()[i] =
-          Convert(std::move((*args)[i]), info.params[i].type, range, {}, info.params[i].name.name);
-      given[i] = true;
-    }
+    TakeArguments(args, info.params, info.name, range, frame.slots(), &given);
   }
   Activation activation;
   activation.info = &info;
@@ -934,7 +949,7 @@ Value Interpreter::CallFunction(const FunctionObject& function, const CallExpr* 
         Value::Of(ValueKind::kFunction, const_cast<FunctionObject*>(&function));  // counted, not changed
   }
   ActivationGuard guard(&current_, &activation);
-  FillDefaults(info.params, info.name, range, frame.slots(), given);
+  FinishArguments(info.params, info.name, range, frame.slots(), given);
   CheckRequirements(info, frame.slots(), range);
   Restore<int> depth(&calls_, calls_ + 1);
   return RunFunction(info, activation);

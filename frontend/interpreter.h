@@ -103,6 +103,7 @@ class Interpreter {
 
   // Evaluates an expression of a unit (a run block, say) in a frame of its own.
   Value EvaluateIn(const FunctionInfo& unit, Expr& expr);
+  ir::Selector SelectorAt(const FunctionInfo& unit, Expr& expr);
   // Runs `body` with a frame for the unit.
   template <typename Body>
   void WithFrame(const FunctionInfo& unit, SourceRange call, Body&& body);
@@ -200,12 +201,21 @@ class Interpreter {
   template <typename Body>
   void ForEach(const Value& iterable, SourceRange range, Body&& body);
 
-  // Binds the arguments of a call to parameters; evaluates them in the current frame. `given` marks what was bound.
-  void BindArguments(const CallExpr& call, List<Param> params, const std::string& callee, Value* slots,
-                     std::vector<bool>* given);
-  // Evaluates defaults in the current frame; fails for what is missing.
-  void FillDefaults(List<Param> params, const std::string& callee, SourceRange range, Value* slots,
-                    const std::vector<bool>& given);
+  // Which parameters a call gives, and where.
+  struct GivenArgument {
+    bool given = false;
+    SourceRange range;
+  };
+  using Given = std::vector<GivenArgument>;
+  // Binds the arguments of a call to parameters; evaluates them in the caller's frame.
+  void BindArguments(const CallExpr& call, List<Param> params, const std::string& callee, Value* slots, Given* given);
+  // The same for arguments that are evaluated already.
+  void TakeArguments(std::vector<Value>* args, List<Param> params, const std::string& callee, SourceRange range,
+                     Value* slots, Given* given);
+  // In the callee's frame: converts what was given to the declared types, evaluates defaults, fails for what is missing.
+  void FinishArguments(List<Param> params, const std::string& callee, SourceRange range, Value* slots,
+                       const Given& given);
+  void ApplyOverrides(List<Param> params, Value* slots, Given* given);
   void CheckRequirements(const FunctionInfo& info, Value* slots, SourceRange range);
   bool Holds(const FunctionInfo& info, Value* slots);
   std::string NearestLegal(const FunctionInfo& info, Value* slots, const Expr& condition);
@@ -281,6 +291,7 @@ class Interpreter {
 
   // directives.cpp
   void ExecDirective(Stmt& statement);
+  void FinishStrategy(StrategyObject* strategy, SourceRange range, const Given& given);
   void RunStrategy(const StrategyObject& strategy, SourceRange range);
   void Emit(const Stmt& statement, ir::DirectiveBody body);
   ir::DirectiveBody Mesh(MeshStmt& mesh);
@@ -400,5 +411,16 @@ class Restore {
   T* place_;
   T old_;
 };
+
+template <typename Body>
+void Interpreter::WithFrame(const FunctionInfo& unit, SourceRange call, Body&& body) {
+  FrameGuard frame(*this, unit.frame_size, call);
+  Activation activation;
+  activation.info = &unit;
+  activation.slots = frame.slots();
+  activation.call = call;
+  ActivationGuard guard(&current_, &activation);
+  body();
+}
 
 }  // namespace piper::frontend

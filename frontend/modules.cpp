@@ -36,19 +36,11 @@ Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std
   object->info = &info;
   object->slots.resize(info.slots.size());
   object->created = range;
-  std::vector<bool> given(info.init.params.size(), false);
+  Given given;
   if (call != nullptr) {
     BindArguments(*call, info.init.params, info.name, object->slots.data(), &given);
   } else {
-    if (args->size() > given.size()) {
-      Fail(range, DiagKind::kBadArguments, fmt::format("{} takes {} arguments, not {}", info.name, given.size(),
-                                                       args->size()));
-    }
-    for (size_t i = 0; i < args->size(); ++i) {
-      const Param& param = info.init.params[i];
-      object->slots[i] = Convert((*args)[i], param.type, range, {}, param.name.name);
-      given[i] = true;
-    }
+    TakeArguments(args, info.init.params, info.name, range, object->slots.data(), &given);
   }
   FrameGuard frame(*this, info.init.frame_size, range);
   Activation activation;
@@ -58,7 +50,7 @@ Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std
   activation.self = object;
   ActivationGuard guard(&current_, &activation);
   Restore<int> depth(&calls_, calls_ + 1);
-  FillDefaults(info.init.params, info.name, range, object->slots.data(), given);
+  FinishArguments(info.init.params, info.name, range, object->slots.data(), given);
   CheckRequirements(info.init, object->slots.data(), range);
   for (const ModuleMember& member : info.decl->members) {
     Burn(1, member.range);

@@ -165,6 +165,11 @@ Value ToFloat(Interpreter& in, NativeCall& call) {
   return Value::Float(args.Number(0));
 }
 
+Value Digits(Interpreter& in, NativeCall& call) {
+  Args args(in, call, Self("digits"), {"n"});
+  return MakeString(fmt::format("{}", args.Int(0)));
+}
+
 Value Len(Interpreter& in, NativeCall& call) {
   Args args(in, call, Self("len"), {"xs"});
   const NativeArg& arg = args.Need(0);
@@ -485,6 +490,7 @@ const std::vector<Native>& Natives() {
       {"div", "div(a: int, b: int)", Div, nullptr, false},
       {"sqrt", "sqrt(x)", Sqrt, nullptr, false},
       {"float", "float(x)", ToFloat, nullptr, false},
+      {"digits", "digits(n: int)", Digits, nullptr, false},
       {"len", "len(xs)", Len, nullptr, false},
       {"range", "range(end) or range(begin, end, step = 1)", Range, nullptr, false},
       {"zip", "zip(xs, ys, .., pad)", Zip, nullptr, true},

@@ -529,7 +529,7 @@ class Resolver {
   void Requirements(List<Requirement> requirements) {
     for (Requirement& requirement : requirements) {
       Expression(*requirement.condition, true);
-      if (requirement.otherwise != nullptr) Expression(*requirement.otherwise, true);
+      if (requirement.hint != nullptr) Expression(*requirement.hint, true);
     }
   }
 

@@ -44,22 +44,18 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
                                  SourceRange range) {
   const FunctionInfo& info = *decl.info;
   FrameGuard frame(*this, info.frame_size, range);
-  std::vector<bool> given(info.params.size(), false);
+  Given given;
   if (call != nullptr) {
     BindArguments(*call, info.params, info.name, frame.slots(), &given);
   } else {
-    if (args->size() > given.size()) Fail(range, DiagKind::kBadArguments, fmt::format("{} takes fewer arguments", info.name));
-    for (size_t i = 0; i < args->size(); ++i) {
-      frame.slots()[i] = Convert((*args)[i], info.params[i].type, range, {}, info.params[i].name.name);
-      given[i] = true;
-    }
+    TakeArguments(args, info.params, info.name, range, frame.slots(), &given);
   }
   Activation activation;
   activation.info = &info;
   activation.slots = frame.slots();
   activation.call = range;
   ActivationGuard guard(&current_, &activation);
-  FillDefaults(info.params, info.name, range, frame.slots(), given);
+  FinishArguments(info.params, info.name, range, frame.slots(), given);
   CheckRequirements(info, frame.slots(), range);
 
   auto quantity = [&](const Property& property, UnitKind unit, double least, double most) {
