@@ -112,6 +112,7 @@ TEST(CodegenEmit, TheScheduleIsATableWithLegibleRows) {
     {"compute", 0,  9, 1, kNone},  // 0
     {"send>1",  9,  2, 0, kNone},  // 1
     {"recv<1",  11, 2, 0, kNone},  // 2
+    {"reduce",  13, 1, 0, kNone},  // 3
 };
 )");
   const std::string tasks = Excerpt(text, "constexpr Task kTrainTasks[]", "};");
