@@ -1,27 +1,35 @@
-// The global training DAG: one step of the whole job. It is stored as *templates* (one per (region, pass) and placed
-// copy, or per inserted operation) with their range of microbatches; the instance (template, microbatch) is a node
-// with a dense NodeId. Templates are placed on device *groups*, never expanded per device: 16,384 ranks with 64 roles
-// cost what 64 roles cost. Data edges are kept between templates (same microbatch, or all-to-one); only temporal
-// edges and orders are stored per node, so a 64 x 1024 pipeline stays far below 128 bytes a node.
+// The global training DAG: one step of the whole job. It is stored as *templates* (one per (region, pass) and
+// placed copy, or per inserted operation) with their range of microbatches; the instance (template,
+// microbatch) is a node with a dense NodeId. Templates are placed on device *groups*, never expanded per
+// device: 16,384 ranks with 64 roles cost what 64 roles cost. Data edges are kept between templates (same
+// microbatch, or all-to-one); only temporal edges and orders are stored per node, so a 64 x 1024 pipeline
+// stays far below 128 bytes a node.
 //
-// Directives are checked rewrites of this structure (ir/directives/); communication is materialised once at the
-// end; the text form (dag_text.h) prints and parses back; proofs (ir/check/) and lowering (ir/lower/) read it.
+// Directives are checked rewrites of this structure (ir/directives/); communication is materialised once at
+// the end; the text form (dag_text.h) prints and parses back; proofs (ir/check/) and lowering (ir/lower/)
+// read it.
 //
 // What every built Dag holds to:
-//   * Compute is placed on *hosts*: groups that are equal or disjoint, each with `replicas` devices in replica order.
+//   * Compute is placed on *hosts*: groups that are equal or disjoint, each with `replicas` devices in
+//   replica order.
 //     A host's devices have one program: hosts are the roles. Only collectives are placed on other groups.
 //   * kAccumulate: one template a (parameter, using region, copy), right after each BW on the compute stream.
-//   * [dp.reduce]: an all_reduce a bucket of (parameter, region). On one host, or, for a region with stage copies, on
-//     the product group: its devices in fold order, replica major, copy minor; each (parameter, region) is then
-//     listed once a copy, and a device contributes the entry of the copy that it hosts. The fold is flat.
+//   * [dp.reduce]: an all_reduce a bucket of (parameter, region). On one host, or, for a region with stage
+//   copies, on
+//     the product group: its devices in fold order, replica major, copy minor; each (parameter, region) is
+//     then listed once a copy, and a device contributes the entry of the copy that it hosts. The fold is
+//     flat.
 //   * [tie.reduce]: sums a parameter over its using regions, one entry a region in model order. A step-level
 //     kAccumulate where one host holds them all; else an all_reduce with `per_replica` over all hosts of the
-//     parameter, where the entry's copy says which host contributes the term. It runs in place on the first entry of
-//     the parameter that a device hosts: there the final gradient stands.
-//   * [loss.fold] a (loss, copy), then [loss.reduce] over all hosts: terms are loss major, then replica, then copy.
-//   * With clipping: [clip.local] (kNorm) on every host, [clip.norm] over all hosts, [clip.apply] on every host.
+//     parameter, where the entry's copy says which host contributes the term. It runs in place on the first
+//     entry of the parameter that a device hosts: there the final gradient stands.
+//   * [loss.fold] a (loss, copy), then [loss.reduce] over all hosts: terms are loss major, then replica, then
+//   copy.
+//   * With clipping: [clip.local] (kNorm) on every host, [clip.norm] over all hosts, [clip.apply] on every
+//   host.
 //   * kUpdate: one template a (parameter, host).
-//   * Messages: one send/recv pair a (value, producing copy, destination host), a pair a partial cotangent. A boundary
+//   * Messages: one send/recv pair a (value, producing copy, destination host), a pair a partial cotangent. A
+//   boundary
 //     inside a host is a plain edge. Ranks pair by replica index.
 #pragma once
 
@@ -41,8 +49,21 @@ using GroupId = uint32_t;
 using OriginId = uint32_t;  // index into Dag::origins; 0 is "nowhere"
 
 enum class NodeKind : uint8_t {
-  kCompute, kSend, kRecv, kPermute, kReduce, kAllReduce, kAllGather, kReduceScatter, kAllToAll, kBroadcast,
-  kAccumulate, kUpdate, kFree, kOffload, kPrefetch,
+  kCompute,
+  kSend,
+  kRecv,
+  kPermute,
+  kReduce,
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kBroadcast,
+  kAccumulate,
+  kUpdate,
+  kFree,
+  kOffload,
+  kPrefetch,
   kNorm,      // sums of squares of owned gradients (clip.norm's local part)
   kClip,      // applies the global norm
   kLossFold,  // the left fold of a rank's microbatch losses
@@ -68,18 +89,18 @@ struct GradientRef {
 struct NodeTemplate {
   NodeKind kind = NodeKind::kCompute;
   Pass pass = Pass::kNone;
-  RegionId region = kNone;     // whose body it runs, or the region that it serves (accumulate)
-  uint32_t copy = 0;           // a stage placed on two groups is two copies
-  std::string name;            // legible and unique: "F layer3.attn", "send layer1 -> layer2"
-  TagPath tags;                // model tags plus stage; what selectors match
-  std::vector<NameId> names;   // inserted-node names: [send], [dp.reduce]
+  RegionId region = kNone;    // whose body it runs, or the region that it serves (accumulate)
+  uint32_t copy = 0;          // a stage placed on two groups is two copies
+  std::string name;           // legible and unique: "F layer3.attn", "send layer1 -> layer2"
+  TagPath tags;               // model tags plus stage; what selectors match
+  std::vector<NameId> names;  // inserted-node names: [send], [dp.reduce]
   GroupId group = 0;
-  NameId stream = 0;           // "compute", "send", "recv", "reduce", ..; send and recv are one stream a peer group
+  NameId stream = 0;  // "compute", "send", "recv", "reduce", ..; send and recv are one stream a peer group
   int32_t mb_begin = 0, mb_end = 0;  // microbatches [begin, end); a step-level node has [-1, 0)
   OriginId origin = 0;
-  Picoseconds cost = -1;       // total a node, from `cost` lines; -1: the resource model
-  int64_t cost_bytes = -1;     // payload override from `cost [send] = 1 MiB`
-  int64_t bytes = 0;           // payload of a message or collective, a node
+  Picoseconds cost = -1;    // total a node, from `cost` lines; -1: the resource model
+  int64_t cost_bytes = -1;  // payload override from `cost [send] = 1 MiB`
+  int64_t bytes = 0;        // payload of a message or collective, a node
   double flops = 0;
 
   // kSend / kRecv: the forward value, or (cotangent) the partial cotangent of `value` from region `consumer`.
@@ -87,16 +108,16 @@ struct NodeTemplate {
   bool cotangent = false;
   RegionId consumer = kNone;
   GroupId peer_group = 0;
-  TemplateId match = kNone;    // the other end
+  TemplateId match = kNone;  // the other end
 
-  // kAccumulate: one entry; reductions: the bucket, in order (several regions of one parameter: a tied sum, alone in
-  // its bucket); kUpdate: `parameter`. A reduction without entries reduces in place what its data predecessor wrote:
-  // kNorm's vector or kLossFold's sum.
+  // kAccumulate: one entry; reductions: the bucket, in order (several regions of one parameter: a tied sum,
+  // alone in its bucket); kUpdate: `parameter`. A reduction without entries reduces in place what its data
+  // predecessor wrote: kNorm's vector or kLossFold's sum.
   std::vector<GradientRef> gradients;
   ParameterId parameter = kNone;
-  double scale = 1;            // factor that the node applies; anything but 1 is a wrong gradient today
-  // Collectives: one communicator a replica index (the devices of `group` with that index, in group order), instead of
-  // one of all devices of `group`.
+  double scale = 1;  // factor that the node applies; anything but 1 is a wrong gradient today
+  // Collectives: one communicator a replica index (the devices of `group` with that index, in group order),
+  // instead of one of all devices of `group`.
   bool per_replica = false;
 
   bool step_level() const { return mb_begin < 0; }
@@ -104,11 +125,12 @@ struct NodeTemplate {
   friend bool operator==(const NodeTemplate&, const NodeTemplate&) = default;
 };
 
-// Between templates. Both with microbatches: instance by instance where both ranges hold it. From microbatches to a
-// step-level node: all instances precede it. From step-level to microbatches: it precedes all.
+// Between templates. Both with microbatches: instance by instance where both ranges hold it. From
+// microbatches to a step-level node: all instances precede it. From step-level to microbatches: it precedes
+// all.
 struct TemplateEdge {
   TemplateId from = kNone, to = kNone;
-  bool data = true;            // false: temporal
+  bool data = true;  // false: temporal
   OriginId origin = 0;
   friend bool operator==(const TemplateEdge&, const TemplateEdge&) = default;
 };
@@ -124,17 +146,18 @@ struct TemporalEdge {
 // A total order on one (group, stream).
 struct OrderItem {
   NodeId node = 0;
-  OriginId origin = 0;         // the step that listed it; 0: attached to its neighbour
-  uint32_t atomic = kNone;     // equal values: one fused node; consecutive items, ids dense from 0. Besides `fused`
-                               // steps, a whole B (BI and BW in one step) is one, so that its results leave together
+  OriginId origin = 0;  // the step that listed it; 0: attached to its neighbour
+  uint32_t atomic =
+      kNone;  // equal values: one fused node; consecutive items, ids dense from 0. Besides `fused`
+              // steps, a whole B (BI and BW in one step) is one, so that its results leave together
   friend bool operator==(const OrderItem&, const OrderItem&) = default;
 };
 struct StreamOrder {
   GroupId group = 0;
   NameId stream = 0;
-  NameId peer = 0;             // send/recv streams: InternName of the peer group's text, else 0
+  NameId peer = 0;  // send/recv streams: InternName of the peer group's text, else 0
   std::vector<OrderItem> items;
-  OriginId origin = 0;         // the `order` directive, 0 for the default order
+  OriginId origin = 0;  // the `order` directive, 0 for the default order
   friend bool operator==(const StreamOrder&, const StreamOrder&) = default;
 };
 
@@ -159,8 +182,8 @@ struct GradientExpression {
 struct Dag {
   std::vector<Group> groups;
   std::vector<NodeTemplate> templates;
-  std::vector<NodeId> first_node;        // per template; instances are consecutive by microbatch; + one end entry
-  std::vector<TemplateEdge> edges;       // sorted (from, to), unique
+  std::vector<NodeId> first_node;   // per template; instances are consecutive by microbatch; + one end entry
+  std::vector<TemplateEdge> edges;  // sorted (from, to), unique
   std::vector<TemporalEdge> temporal;
   std::vector<StreamOrder> orders;
   std::vector<SourceRange> origins = {{}};
@@ -169,25 +192,27 @@ struct Dag {
   std::vector<std::pair<std::string, int64_t>> split_dims;  // {"mb", 8}, major first
   uint32_t device_count = 1;
   bool forward_only = false;
-  bool fast_numerics = false;            // `numerics fast`: collectives may fold in the library's order
-  std::vector<uint32_t> device_replica;  // per device: linear data-parallel index (which samples); empty: all 0
-  std::vector<Picoseconds> atomic_costs;  // per OrderItem::atomic: `cost fused(..)`; -1 or absent: sum of the parts
+  bool fast_numerics = false;  // `numerics fast`: collectives may fold in the library's order
+  std::vector<uint32_t>
+      device_replica;  // per device: linear data-parallel index (which samples); empty: all 0
+  std::vector<Picoseconds>
+      atomic_costs;  // per OrderItem::atomic: `cost fused(..)`; -1 or absent: sum of the parts
 
   NodeId node_count() const { return first_node.empty() ? 0 : first_node.back(); }
   NodeId Node(TemplateId t, int32_t microbatch) const;  // PIPER_CHECKs that the template holds it
   TemplateId TemplateOf(NodeId node) const;             // O(log templates)
   int32_t MicrobatchOf(NodeId node) const;              // -1 for step-level nodes
-  void Renumber();                                      // recomputes first_node; call before nodes are referred to
+  void Renumber();  // recomputes first_node; call before nodes are referred to
   GroupId InternGroup(Group group);
   OriginId AddOrigin(SourceRange range);
-  std::string NodeName(NodeId node) const;              // "F layer3.attn mb 2"
+  std::string NodeName(NodeId node) const;  // "F layer3.attn mb 2"
 };
 
 // A role: the devices (ascending) that hold exactly the same templates. Every device belongs to one.
 struct Role {
   std::vector<uint32_t> devices;
-  std::vector<TemplateId> templates;     // ascending
-  std::vector<uint32_t> orders;          // indices into Dag::orders
+  std::vector<TemplateId> templates;  // ascending
+  std::vector<uint32_t> orders;       // indices into Dag::orders
 };
 std::vector<Role> BuildRoles(const Dag& dag);
 

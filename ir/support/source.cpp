@@ -37,6 +37,8 @@ FileId SourceManager::Add(std::string name, std::string text) {
   return static_cast<FileId>(files_.size() - 1);
 }
 
+size_t SourceManager::file_count() const { return files_.size(); }
+
 std::string_view SourceManager::Name(FileId file) const { return files_.at(file)->name; }
 
 std::string_view SourceManager::Text(FileId file) const {

@@ -43,6 +43,7 @@ class SourceManager {
   // Adds text under a display name (a path as the user wrote it, or "std/gpt.piper" for embedded files).
   FileId Add(std::string name, std::string text);
 
+  size_t file_count() const;  // ids are 0 .. file_count() - 1
   std::string_view Name(FileId file) const;
   std::string_view Text(FileId file) const;
   std::string_view Text(SourceRange range) const;

@@ -1,0 +1,135 @@
+// What the directive passes share while a Dag is built: the program, the meshes, the model graph as it is
+// rewritten, the regions and where their copies are placed, and the Dag itself. Each pass is one file pair in
+// this directory; it reads its directives in file order, reports located errors, and leaves what its header
+// says.
+#pragma once
+
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ir/dag/dag.h"
+#include "ir/directives/match.h"
+#include "ir/program/program.h"
+#include "ir/support/diagnostics.h"
+
+namespace piper::ir {
+
+struct MeshAxis {
+  std::string name;
+  int64_t size = 1;
+};
+
+// Axes over devices; `devices` is row-major over the axes, the last one innermost.
+struct Mesh {
+  std::string name;
+  SourceRange range;
+  std::vector<MeshAxis> axes;
+  std::vector<uint32_t> devices;
+  size_t FindAxis(std::string_view axis) const;  // axes.size() if there is none
+};
+
+// A copy of a region: the microbatches [begin, end) of it that one host computes.
+struct RegionCopy {
+  int32_t begin = 0, end = 0;
+  GroupId host = 0;
+  SourceRange placed_by;
+};
+
+// What `order` directives list for a host, per stream, in order.
+struct ListedStream {
+  NameId stream = 0;
+  OriginId origin = 0;
+  std::vector<OrderItem> items;
+};
+struct HostOrder {
+  std::vector<ListedStream> streams;
+};
+
+// `cost fused(f, b) = q`, applied to the fused steps of orders.
+struct FusedCost {
+  const Directive* directive = nullptr;
+  const CostDirective* cost = nullptr;
+  bool used = false;
+};
+
+struct BuildContext {
+  BuildContext(const Program& p, bool forward, DiagnosticEngine& d)
+      : program(p), diag(d), forward_only(forward) {}
+
+  const Program& program;
+  DiagnosticEngine& diag;
+  bool forward_only;
+
+  std::vector<Mesh> meshes;             // mesh.h; at least one afterwards
+  std::vector<std::string> batch_axes;  // shard.h
+  SourceRange sharded_by;
+  SplitIndex split;       // split.h
+  std::string stage_tag;  // cut.h; empty: no cut
+  Graph graph;            // the model at the slice's shapes, with stage tags and frozen parameters
+  RegionGraph regions;
+  std::vector<TagSet> region_tags;              // per region
+  std::vector<std::vector<RegionCopy>> copies;  // place.h; per region, ascending by microbatch
+  std::vector<GroupId> hosts;                   // place.h; ascending by first device
+  // differentiate.h; [region][copy]: the templates of F, BI and BW, or kNone.
+  std::vector<std::vector<std::array<TemplateId, 3>>> compute;
+  std::vector<HostOrder> host_orders;  // order.h; per host
+  std::vector<FusedCost> fused_costs;  // cost.h
+  Vocabulary vocabulary;
+  Dag dag;
+  std::vector<TagSet> template_tags;  // per template, once they are complete (IndexTemplates)
+
+  template <typename T, typename F>
+  void ForEach(F visit) const {
+    for (const Directive& directive : program.directives) {
+      if (const T* body = std::get_if<T>(&directive.body)) visit(directive, *body);
+    }
+  }
+  // The one directive of a kind; a second one is an error that cites both. nullptr if there is none.
+  template <typename T>
+  const Directive* Single(const char* what) const {
+    const Directive* found = nullptr;
+    ForEach<T>([&](const Directive& directive, const T&) {
+      if (found == nullptr) {
+        found = &directive;
+        return;
+      }
+      diag.Error(directive.range, DiagKind::kConflict, std::string("a second ") + what)
+          .Note(found->range, "the first one is here");
+    });
+    return found;
+  }
+
+  // A legible name that no template has yet.
+  std::string UniqueName(std::string name);
+  TemplateId AddTemplate(NodeTemplate node);
+  void AddEdge(TemplateId from, TemplateId to);
+  // Sorts and dedupes the edges, numbers the nodes, fills template_tags and the vocabulary. Idempotent.
+  void IndexTemplates();
+
+  // The devices that an expression names, in mesh order. Nothing after an error (`kind` for ranges out of
+  // bounds).
+  std::optional<Group> ResolveGroup(const GroupExpr& expr, SourceRange fallback, DiagKind kind);
+  // The hosts that lie within a group; an error if it covers one only in part or none at all.
+  std::vector<GroupId> HostsWithin(const Group& group, SourceRange range, DiagKind kind);
+
+  // Templates that a clause's tags, names and pass admit (split indices aside), ascending.
+  std::vector<TemplateId> MatchTemplates(const SelectorClause& clause) const;
+  bool TemplateMatches(const SelectorClause& clause, TemplateId t) const;
+  // Reports when a selector matches no template though it should: unless it is optional, about inserted nodes
+  // (a strategy's [dp.reduce] with dp = 1), a pass that its regions lack (a frozen BW), or this is a
+  // forward-only build. True after an error.
+  bool ReportIfEmpty(const Selector& selector, SourceRange fallback);
+
+ private:
+  std::map<std::string, uint32_t> names_;
+};
+
+// `region` matches by tags (passes and split indices aside).
+bool RegionMatches(const BuildContext& context, const Selector& selector, RegionId region);
+
+}  // namespace piper::ir

@@ -1,0 +1,147 @@
+#include "ir/directives/cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace piper::ir {
+
+namespace {
+
+// The tags up to the innermost one that the clause names: what instances are told apart by. Empty: none is
+// named.
+TagPath Carrier(const BuildContext& context, const SelectorClause& clause, const NodeTemplate& node) {
+  size_t depth = 0;
+  for (size_t i = 0; i < node.tags.size(); ++i) {
+    NameId name = InternName(node.tags[i].name);
+    for (const SelectorTerm& term : clause.terms) {
+      if (!term.negated && term.name == name && context.vocabulary.IsTag(name)) depth = i + 1;
+    }
+  }
+  return {node.tags.begin(), node.tags.begin() + static_cast<ptrdiff_t>(depth)};
+}
+
+// Shares `total` among the templates in proportion to their FLOPs; the parts add up exactly.
+void Share(Dag& dag, const std::vector<TemplateId>& templates, Picoseconds total) {
+  std::vector<__int128> weights;
+  __int128 sum = 0;
+  for (TemplateId t : templates) {
+    weights.push_back(static_cast<__int128>(std::llround(std::min(dag.templates[t].flops, 1e17))));
+    sum += weights.back();
+  }
+  if (sum == 0) {
+    std::fill(weights.begin(), weights.end(), 1);
+    sum = static_cast<__int128>(weights.size());
+  }
+  __int128 seen = 0;
+  Picoseconds given = 0;
+  for (size_t i = 0; i < templates.size(); ++i) {
+    seen += weights[i];
+    auto until = static_cast<Picoseconds>(static_cast<__int128>(total) * seen / sum);
+    dag.templates[templates[i]].cost = until - given;
+    given = until;
+  }
+}
+
+}  // namespace
+
+void ApplyCost(BuildContext& context) {
+  DiagnosticEngine& diag = context.diag;
+  Dag& dag = context.dag;
+  std::vector<const Directive*> timed(dag.templates.size()), sized(dag.templates.size());
+  context.ForEach<CostDirective>([&](const Directive& directive, const CostDirective& cost) {
+    bool time = cost.figure.kind == UnitKind::kTime;
+    if (!time && cost.figure.kind != UnitKind::kBytes) {
+      diag.Error(directive.range, DiagKind::kBadCost,
+                 fmt::format("a cost is a time or bytes, not {}", UnitKindName(cost.figure.kind)));
+      return;
+    }
+    if (!(cost.figure.value >= 0) || cost.figure.value > 9e18) {
+      diag.Error(directive.range, DiagKind::kBadCost, "a cost lies between 0 and 2^63");
+      return;
+    }
+    auto figure = static_cast<int64_t>(std::llround(cost.figure.value));
+    if (!cost.fused.empty()) {
+      if (!time) {
+        diag.Error(directive.range, DiagKind::kBadCost, "a fused step costs time, not bytes");
+        return;
+      }
+      for (const Selector& part : cost.fused) {
+        if (context.ReportIfEmpty(part, directive.range)) return;
+      }
+      context.fused_costs.push_back({&directive, &cost, false});
+      return;
+    }
+    SourceRange range = cost.select.range.valid() ? cost.select.range : directive.range;
+    bool any = false;
+    for (const SelectorClause& clause : cost.select.any_of) {
+      if (context.split.Constrains(clause)) {
+        diag.Error(
+            range, DiagKind::kBadCost,
+            fmt::format("{} names a microbatch; all microbatches cost the same", cost.select.ToString()));
+        return;
+      }
+      bool inserted = context.vocabulary.NamesInserted(clause);
+      if (clause.passes == 0 && !inserted) {
+        diag.Error(range, DiagKind::kBadCost,
+                   fmt::format("{} names neither a pass nor an inserted node", cost.select.ToString()))
+            .Hint("say which pass it is: `cost F[..] = ..`, `cost B[..] = ..`");
+        return;
+      }
+      // Instances of the carrying tag, in order of their first template.
+      std::vector<std::pair<std::pair<TagPath, uint32_t>, std::vector<TemplateId>>> instances;
+      for (TemplateId t : context.MatchTemplates(clause)) {
+        NodeTemplate& node = dag.templates[t];
+        any = true;
+        std::vector<const Directive*>& owner = time ? timed : sized;
+        if (owner[t] != nullptr && owner[t] != &directive) {
+          diag.Error(directive.range, DiagKind::kConflict, fmt::format("{} has a second cost", node.name))
+              .Note(owner[t]->range, "the first one is here");
+          return;
+        }
+        if (owner[t] == &directive) continue;
+        owner[t] = &directive;
+        bool message = node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv;
+        if (message) owner[node.match] = &directive;
+        if (!time) {
+          bool moves = message || node.bytes > 0;
+          if (!moves || node.kind == NodeKind::kCompute || node.kind == NodeKind::kUpdate) {
+            diag.Error(range, DiagKind::kBadCost, fmt::format("{} moves no bytes", node.name))
+                .Hint("messages and collectives do: [send], [dp.reduce]");
+            return;
+          }
+          node.cost_bytes = figure;
+          if (message) dag.templates[node.match].cost_bytes = figure;
+          continue;
+        }
+        TagPath carrier = inserted ? TagPath{} : Carrier(context, clause, node);
+        if (carrier.empty()) {
+          node.cost = figure;
+          if (message) dag.templates[node.match].cost = figure;
+          continue;
+        }
+        std::pair<TagPath, uint32_t> key{std::move(carrier), node.copy};
+        auto it = std::find_if(instances.begin(), instances.end(),
+                               [&](const auto& entry) { return entry.first == key; });
+        if (it == instances.end()) it = instances.insert(instances.end(), {std::move(key), {}});
+        it->second.push_back(t);
+      }
+      for (const auto& instance : instances) Share(dag, instance.second, figure);
+    }
+    if (!any) context.ReportIfEmpty(cost.select, directive.range);
+  });
+}
+
+void CheckFusedCosts(BuildContext& context) {
+  if (context.forward_only) return;
+  for (const FusedCost& fused : context.fused_costs) {
+    if (fused.used) continue;
+    context.diag.Error(fused.directive->range, DiagKind::kBadCost, "no order has a fused step of these parts")
+        .Hint(
+            "`fused(f, b)` in an order makes one; its parts, in order, must lie within the selectors of the "
+            "cost");
+  }
+}
+
+}  // namespace piper::ir

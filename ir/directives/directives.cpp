@@ -1,0 +1,96 @@
+#include "ir/directives/directives.h"
+
+#include "ir/directives/assertion.h"
+#include "ir/directives/communication.h"
+#include "ir/directives/context.h"
+#include "ir/directives/cost.h"
+#include "ir/directives/cut.h"
+#include "ir/directives/differentiate.h"
+#include "ir/directives/edge.h"
+#include "ir/directives/expression.h"
+#include "ir/directives/freeze.h"
+#include "ir/directives/gradient_sync.h"
+#include "ir/directives/limit.h"
+#include "ir/directives/mesh.h"
+#include "ir/directives/offload.h"
+#include "ir/directives/order.h"
+#include "ir/directives/place.h"
+#include "ir/directives/recompute.h"
+#include "ir/directives/run.h"
+#include "ir/directives/shard.h"
+#include "ir/directives/slowdown.h"
+#include "ir/directives/split.h"
+#include "ir/directives/stream.h"
+#include "ir/directives/stream_order.h"
+#include "ir/directives/zero.h"
+
+namespace piper::ir {
+
+namespace {
+
+// Names that inserted nodes can have in some plan: a selector that names one may match nothing in this one.
+constexpr const char* kInsertedNames[] = {"send",       "recv",       "accumulate", "update",
+                                          "dp.reduce",  "tie.reduce", "loss.fold",  "loss.reduce",
+                                          "clip.local", "clip.norm",  "clip.apply"};
+
+}  // namespace
+
+std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, DiagnosticEngine& diag,
+                                     const std::function<RegionGraph(const Graph&)>& build_regions) {
+  // Each phase reports what it finds and the build stops at its end; what earlier builds reported does not
+  // count.
+  size_t errors = diag.error_count();
+  auto failed = [&] { return diag.error_count() != errors; };
+  BuildContext context(program, forward_only, diag);
+  context.graph = program.model;
+  for (const char* name : kInsertedNames) context.vocabulary.AddInserted(InternName(name));
+
+  ApplyMesh(context);  // axes over devices
+  if (failed()) return std::nullopt;
+  ApplyShard(context);  // which axes replicate
+  ApplySplit(context);  // microbatches; the graph is at the slice's shapes
+  if (failed()) return std::nullopt;
+  ApplyCut(context, build_regions);  // every operation has a stage
+  if (failed()) return std::nullopt;
+  ApplyRecompute(context);
+  ApplyOffload(context);
+  ApplyFreeze(context);  // parameters marked
+  if (failed()) return std::nullopt;
+  context.regions = build_regions(context.graph);
+  context.graph = Graph();
+  ApplyPlace(context);  // every (region, microbatch) has one host
+  if (failed()) return std::nullopt;
+  std::vector<ReducePolicy> policies = ApplyZero(context);
+  if (failed()) return std::nullopt;
+
+  // All nodes: compute, messages, gradient synchronisation, the loss.
+  AddComputeNodes(context);
+  AddCommunication(context);
+  if (failed()) return std::nullopt;
+  AddGradientSync(context, policies);
+  AddLossNodes(context);
+  context.IndexTemplates();
+
+  // Attributes of nodes.
+  ApplyCost(context);
+  ApplyStream(context);
+  ApplyRun(context);
+  ApplyNumerics(context);
+  ApplySlowdown(context);
+  CheckAssertions(context);
+  if (failed()) return std::nullopt;
+
+  // Orders: what is listed, then every stream completely.
+  ApplyOrder(context);
+  if (failed()) return std::nullopt;
+  CheckFusedCosts(context);
+  BuildStreamOrders(context);
+  ApplyEdge(context);
+  if (!forward_only) ApplyLimit(context);
+  RecordExpression(context);
+  if (failed()) return std::nullopt;
+  context.dag.forward_only = forward_only;
+  return BuiltDag{std::move(context.regions), std::move(context.dag)};
+}
+
+}  // namespace piper::ir

@@ -1,0 +1,75 @@
+// How selectors meet what they select. A TagSet is what a region or a node carries (model tags with indices,
+// inserted names); a Vocabulary knows every legal name and index range, so that a selector that matches
+// nothing is refused with the nearest legal spelling; SplitIndex turns terms on split indices (`mb = 3`) into
+// microbatch numbers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ir/program/program.h"
+#include "ir/support/diagnostics.h"
+
+namespace piper::ir {
+
+struct TagSet {
+  std::vector<std::pair<NameId, int64_t>> tags;
+  std::vector<NameId> names;  // of an inserted node: [send], [dp.reduce]
+};
+TagSet MakeTagSet(const TagPath& tags, const std::vector<NameId>& names = {});
+
+// The candidate nearest to `name` by edit distance, or empty when none is near.
+std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
+
+// The dimensions that `split` made, outermost first; the linear microbatch index is row-major over them.
+class SplitIndex {
+ public:
+  SplitIndex() = default;
+  explicit SplitIndex(const std::vector<std::pair<std::string, int64_t>>& dims);
+  bool IsSplit(NameId name) const;
+  int64_t size() const { return size_; }
+  bool Constrains(const SelectorClause& clause) const;  // a term on a split index
+  // The microbatches that the clause admits, ascending, within [begin, end); appended to `out`.
+  void Collect(const SelectorClause& clause, int32_t begin, int32_t end, std::vector<int32_t>* out) const;
+
+ private:
+  struct Dim {
+    NameId name = 0;
+    int64_t size = 1, stride = 1;
+  };
+  void CollectFrom(const SelectorClause& clause, size_t dim, int64_t base, int32_t begin, int32_t end,
+                   std::vector<int32_t>* out) const;
+  std::vector<Dim> dims_;
+  int64_t size_ = 1;
+};
+
+// Whether the tags satisfy every term; terms on split indices are left out.
+bool TagsMatch(const SelectorClause& clause, const TagSet& tags, const SplitIndex& split);
+
+// Every name that a selector may use.
+class Vocabulary {
+ public:
+  void AddTag(NameId name, int64_t index);
+  void AddSplit(NameId name, int64_t size);
+  void AddInserted(NameId name);
+  bool IsTag(NameId name) const { return tags_.count(name) != 0; }
+  bool IsInserted(NameId name) const;  // wildcards ("ep.*") included
+  // A positive term names an inserted node: the clause is about those.
+  bool NamesInserted(const SelectorClause& clause) const;
+  // The reason why nothing is selected, located at the selector (or at `fallback`, the directive).
+  void ExplainEmpty(const Selector& selector, SourceRange fallback, DiagnosticEngine& diag) const;
+  // True after an error: a positive or negated term uses a name that nothing has.
+  bool ReportUnknownNames(const Selector& selector, SourceRange fallback, DiagnosticEngine& diag) const;
+  const std::map<NameId, std::pair<int64_t, int64_t>>& tags() const { return tags_; }
+
+ private:
+  std::map<NameId, std::pair<int64_t, int64_t>> tags_;  // [lowest, highest + 1)
+  std::map<NameId, int64_t> splits_;
+  std::vector<NameId> inserted_;
+};
+
+}  // namespace piper::ir

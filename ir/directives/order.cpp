@@ -1,0 +1,507 @@
+#include "ir/directives/order.h"
+
+#include <algorithm>
+#include <tuple>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "ir/support/result.h"
+
+namespace piper::ir {
+
+namespace {
+
+constexpr size_t kMaxReports = 5;  // an order
+
+bool IsBackward(const NodeTemplate& node) {
+  return node.kind == NodeKind::kCompute && (node.pass == Pass::kBI || node.pass == Pass::kBW);
+}
+
+// Templates of one host that a clause's tags and passes admit, in the order of a step.
+struct Matched {
+  const SelectorClause* clause = nullptr;
+  std::vector<TemplateId> forward, backward, other;
+  PassSet backward_passes = 0;
+};
+
+class OrderReader {
+ public:
+  OrderReader(BuildContext& context, AtomicMarker& marker)
+      : context_(context),
+        dag_(context.dag),
+        diag_(context.diag),
+        marker_(marker),
+        compute_(InternName("compute")),
+        listed_(context.dag.node_count(), 0) {}
+
+  void Read(const Directive& directive, const OrderDirective& order, size_t host_index) {
+    directive_ = &directive;
+    host_ = context_.hosts[host_index];
+    result_ = &context_.host_orders[host_index];
+    origin_ = dag_.AddOrigin(directive.range);
+    templates_.clear();
+    cache_.clear();
+    reports_ = 0;
+    const std::vector<uint32_t>& devices = dag_.groups[host_].devices;
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      if (dag_.templates[t].group == host_ ||
+          Covers(dag_.groups[dag_.templates[t].group].devices, devices.front()))
+        templates_.push_back(t);
+    }
+    collectives_.clear();
+    for (const auto& [stream, schedule] : order.streams) ReadSteps(schedule.steps, stream);
+    CheckComplete();
+  }
+
+ private:
+  static bool Covers(const std::vector<uint32_t>& devices, uint32_t device) {
+    return std::find(devices.begin(), devices.end(), device) != devices.end();
+  }
+
+  void ReadSteps(const std::vector<Step>& steps, NameId stream) {
+    Listed(stream);
+    for (const Step& step : steps) {
+      if (reports_ >= kMaxReports) return;
+      step_range_ = step.range.valid() ? step.range : directive_->range;
+      switch (step.kind) {
+        case Step::Kind::kSelect:
+          Expand(step.select);
+          Append(stream, kNone);
+          break;
+        case Step::Kind::kFused:
+          ReadFused(step, stream);
+          break;
+        case Step::Kind::kBarrier:
+          // Whatever stands last on each stream so far precedes what comes next on the others.
+          for (ListedStream& listed : result_->streams) {
+            if (!listed.items.empty()) barrier_[listed.stream] = listed.items.back().node;
+          }
+          barrier_origin_ = dag_.AddOrigin(step_range_);
+          crossed_.clear();
+          break;
+        case Step::Kind::kLanes:
+          for (const auto& [lane, inner] : step.lanes) ReadSteps(inner, lane);
+          break;
+      }
+    }
+  }
+
+  void ReadFused(const Step& step, NameId stream) {
+    if (stream != compute_) {
+      Report(DiagKind::kBadFused,
+             fmt::format("`fused` on stream {}: only compute steps fuse", NameText(stream)),
+             "list it under compute");
+      return;
+    }
+    uint32_t atomic = marker_.Next();
+    std::vector<std::vector<ExpandedNode>> parts;
+    size_t count = 0;
+    for (const Selector& part : step.fused) {
+      Expand(part);
+      for (const ExpandedNode& node : expanded_) {
+        if (dag_.templates[node.node_template].kind == NodeKind::kCompute) continue;
+        Report(DiagKind::kBadFused,
+               fmt::format("{} cannot be part of a fused step", dag_.templates[node.node_template].name),
+               "only F, BI and BW fuse");
+        return;
+      }
+      parts.push_back(expanded_);
+      whole_backward_ = false;
+      count += expanded_.size();
+      Append(stream, atomic);
+    }
+    if (count > 0) PriceFused(parts, atomic);
+  }
+
+  // `cost fused(a, b)`: each part within the selector at its place.
+  void PriceFused(const std::vector<std::vector<ExpandedNode>>& parts, uint32_t atomic) {
+    for (FusedCost& fused : context_.fused_costs) {
+      if (fused.cost->fused.size() != parts.size()) continue;
+      bool fits = true;
+      for (size_t i = 0; i < parts.size() && fits; ++i) {
+        fits = !parts[i].empty();
+        for (const ExpandedNode& node : parts[i]) fits = fits && Within(fused.cost->fused[i], node);
+      }
+      if (!fits) continue;
+      fused.used = true;
+      if (dag_.atomic_costs.size() <= atomic) dag_.atomic_costs.resize(atomic + 1, -1);
+      dag_.atomic_costs[atomic] = static_cast<Picoseconds>(fused.cost->figure.value + 0.5);
+      return;
+    }
+  }
+
+  bool Within(const Selector& selector, const ExpandedNode& node) const {
+    std::vector<int32_t> microbatches;
+    for (const SelectorClause& clause : selector.any_of) {
+      if (!context_.TemplateMatches(clause, node.node_template)) continue;
+      microbatches.clear();
+      context_.split.Collect(clause, node.microbatch, node.microbatch + 1, &microbatches);
+      if (!microbatches.empty()) return true;
+    }
+    return false;
+  }
+
+  // The host's templates for a clause; split indices aside. Steps of a loop share the entry.
+  const Matched& Match(const SelectorClause& clause) {
+    uint64_t hash = clause.passes + 0x9e3779b97f4a7c15ull;
+    for (const SelectorTerm& term : clause.terms) {
+      if (context_.split.IsSplit(term.name)) continue;
+      for (uint64_t part :
+           {static_cast<uint64_t>(term.name) * 2 + term.negated,
+            static_cast<uint64_t>(term.has_range ? term.begin + 1 : 0), static_cast<uint64_t>(term.end)}) {
+        hash = (hash ^ part) * 0xff51afd7ed558ccdull;
+        hash ^= hash >> 32;
+      }
+    }
+    auto [first, last] = cache_.equal_range(hash);
+    for (auto it = first; it != last; ++it) {
+      if (SameTags(*it->second.clause, clause)) return it->second;
+    }
+    Matched matched;
+    matched.clause = &clause;
+    for (TemplateId t : templates_) {
+      if (!context_.TemplateMatches(clause, t)) continue;
+      const NodeTemplate& node = dag_.templates[t];
+      if (node.kind == NodeKind::kCompute && node.pass == Pass::kF) {
+        matched.forward.push_back(t);
+      } else if (IsBackward(node)) {
+        matched.backward.push_back(t);
+        matched.backward_passes = static_cast<PassSet>(matched.backward_passes | PassBit(node.pass));
+      } else {
+        matched.other.push_back(t);
+      }
+    }
+    auto region = [&](TemplateId t) { return dag_.templates[t].region; };
+    std::sort(matched.forward.begin(), matched.forward.end(), [&](TemplateId a, TemplateId b) {
+      return std::tuple(region(a), a) < std::tuple(region(b), b);
+    });
+    std::sort(matched.backward.begin(), matched.backward.end(), [&](TemplateId a, TemplateId b) {
+      return std::tuple(~region(a), dag_.templates[a].pass, a) <
+             std::tuple(~region(b), dag_.templates[b].pass, b);
+    });
+    return cache_.emplace(hash, std::move(matched))->second;
+  }
+
+  bool SameTags(const SelectorClause& a, const SelectorClause& b) const {
+    if (a.passes != b.passes) return false;
+    size_t i = 0, j = 0;
+    auto skip = [&](const SelectorClause& clause, size_t& at) {
+      while (at < clause.terms.size() && context_.split.IsSplit(clause.terms[at].name)) ++at;
+    };
+    for (;; ++i, ++j) {
+      skip(a, i);
+      skip(b, j);
+      if (i == a.terms.size() || j == b.terms.size()) return i == a.terms.size() && j == b.terms.size();
+      const SelectorTerm& x = a.terms[i];
+      const SelectorTerm& y = b.terms[j];
+      if (x.name != y.name || x.negated != y.negated || x.has_range != y.has_range) return false;
+      if (x.has_range && (x.begin != y.begin || x.end != y.end || x.more != y.more)) return false;
+    }
+  }
+
+  void AddInstances(const std::vector<TemplateId>& templates, const std::vector<int32_t>& microbatches,
+                    std::vector<ExpandedNode>* out) {
+    for (int32_t mb : microbatches) {
+      for (TemplateId t : templates) {
+        const NodeTemplate& node = dag_.templates[t];
+        if (mb >= node.mb_begin && mb < node.mb_end)
+          out->push_back({dag_.first_node[t] + static_cast<NodeId>(mb - node.mb_begin), t, mb});
+      }
+    }
+  }
+
+  // Fills expanded_ and whole_backward_; reports when the selector matches nothing here.
+  void Expand(const Selector& selector) {
+    expanded_.clear();
+    whole_backward_ = false;
+    PassSet backward = 0;
+    std::vector<ExpandedNode> backward_nodes, others;
+    for (const SelectorClause& clause : selector.any_of) {
+      const Matched& matched = Match(clause);
+      microbatches_.clear();
+      context_.split.Collect(clause, 0, static_cast<int32_t>(dag_.microbatches), &microbatches_);
+      AddInstances(matched.forward, microbatches_, &expanded_);
+      if (!matched.backward.empty()) {
+        AddInstances(matched.backward, microbatches_, &backward_nodes);
+        backward = static_cast<PassSet>(backward | matched.backward_passes);
+      }
+      for (TemplateId t : matched.other) {
+        if (dag_.templates[t].step_level()) others.push_back({dag_.first_node[t], t, -1});
+      }
+      if (!matched.other.empty()) AddInstances(matched.other, microbatches_, &others);
+    }
+    if (selector.any_of.size() > 1) {
+      // Alternatives may overlap: put the union back into the order of a step.
+      auto region = [&](const ExpandedNode& n) { return dag_.templates[n.node_template].region; };
+      auto unique = [](std::vector<ExpandedNode>* nodes) {
+        nodes->erase(std::unique(nodes->begin(), nodes->end(),
+                                 [](const auto& a, const auto& b) { return a.node == b.node; }),
+                     nodes->end());
+      };
+      std::sort(expanded_.begin(), expanded_.end(), [&](const auto& a, const auto& b) {
+        return std::tuple(a.microbatch, region(a), a.node) < std::tuple(b.microbatch, region(b), b.node);
+      });
+      std::sort(backward_nodes.begin(), backward_nodes.end(), [&](const auto& a, const auto& b) {
+        return std::tuple(a.microbatch, ~region(a), dag_.templates[a.node_template].pass, a.node) <
+               std::tuple(b.microbatch, ~region(b), dag_.templates[b.node_template].pass, b.node);
+      });
+      std::sort(others.begin(), others.end(), [](const auto& a, const auto& b) {
+        return std::tuple(a.microbatch, a.node) < std::tuple(b.microbatch, b.node);
+      });
+      unique(&expanded_);
+      unique(&backward_nodes);
+      unique(&others);
+    }
+    whole_backward_ = backward == kPassB;
+    expanded_.insert(expanded_.end(), backward_nodes.begin(), backward_nodes.end());
+    expanded_.insert(expanded_.end(), others.begin(), others.end());
+    if (expanded_.empty() && !selector.optional) ReportNothing(selector);
+  }
+
+  void ReportNothing(const Selector& selector) {
+    // Something of another group?
+    std::vector<int32_t> microbatches;
+    for (const SelectorClause& clause : selector.any_of) {
+      for (TemplateId t : context_.MatchTemplates(clause)) {
+        const NodeTemplate& node = dag_.templates[t];
+        microbatches.clear();
+        if (!node.step_level()) context_.split.Collect(clause, node.mb_begin, node.mb_end, &microbatches);
+        if (microbatches.empty() && !node.step_level()) continue;
+        const std::string& owner = dag_.groups[node.group].text;
+        Report(DiagKind::kOrderForeign,
+               fmt::format("{} is on {}; this order is on {}", selector.ToString(), owner,
+                           dag_.groups[host_].text),
+               fmt::format("list it in `order on {}`", owner), dag_.origins[node.origin], "placed here");
+        return;
+      }
+    }
+    if (context_.ReportIfEmpty(selector, step_range_)) ++reports_;
+  }
+
+  // Checks what Expand found and puts it on the stream.
+  void Append(NameId stream, uint32_t atomic) {
+    OriginId origin = dag_.AddOrigin(step_range_);
+    for (const ExpandedNode& node : expanded_) {
+      const NodeTemplate& t = dag_.templates[node.node_template];
+      if (t.stream != stream) {
+        Report(DiagKind::kBadOrder,
+               fmt::format("{} runs on stream {}, not on {}", dag_.NodeName(node.node), NameText(t.stream),
+                           NameText(stream)),
+               stream == compute_
+                   ? fmt::format("list it under `{}:`, or put it on compute by `stream`", NameText(t.stream))
+                   : fmt::format("list it under `{}:`", NameText(t.stream)));
+        return;
+      }
+      uint32_t* seen = &listed_[node.node];
+      if (t.group != host_) seen = &collectives_[node.node];  // listed once a host
+      if (*seen != 0) {
+        Report(DiagKind::kOrderRepeated, fmt::format("{} is listed twice", dag_.NodeName(node.node)),
+               "each node has one place in its stream's order", dag_.origins[*seen - 1],
+               "the first time here");
+        return;
+      }
+      *seen = origin + 1;
+    }
+    if (expanded_.empty()) return;
+    ListedStream& listed = Listed(stream);
+    size_t before = listed.items.size();
+    marker_.Append(expanded_, origin, atomic, whole_backward_, &listed.items);
+    if (!barrier_.empty() && crossed_.insert({stream, true}).second) {
+      for (const auto& [other, last] : barrier_) {
+        if (other != stream) dag_.temporal.push_back({last, listed.items[before].node, 0, barrier_origin_});
+      }
+    }
+  }
+
+  ListedStream& Listed(NameId stream) {
+    for (ListedStream& listed : result_->streams) {
+      if (listed.stream == stream) return listed;
+    }
+    result_->streams.push_back({stream, origin_, {}});
+    return result_->streams.back();
+  }
+
+  // Every F, BI, BW of the host is listed, if its compute stream is ordered at all.
+  void CheckComplete() {
+    barrier_.clear();
+    crossed_.clear();
+    bool ordered = std::any_of(result_->streams.begin(), result_->streams.end(),
+                               [&](const ListedStream& l) { return l.stream == compute_; });
+    if (!ordered || reports_ > 0) return;
+    int64_t missing = 0;
+    for (TemplateId t : templates_) {
+      const NodeTemplate& node = dag_.templates[t];
+      if (node.kind != NodeKind::kCompute) continue;
+      for (NodeId id = dag_.first_node[t]; id < dag_.first_node[t + 1]; ++id) {
+        if (listed_[id] != 0) continue;
+        if (++missing <= 3) ReportMissing(t, id);
+      }
+    }
+    if (missing > 3)
+      diag_.Error(directive_->range, DiagKind::kOrderMissing,
+                  fmt::format("{} more nodes are missing from the order on {}", missing - 3,
+                              dag_.groups[host_].text));
+  }
+
+  void ReportMissing(TemplateId t, NodeId id) {
+    const NodeTemplate& node = dag_.templates[t];
+    int32_t mb = node.mb_begin + static_cast<int32_t>(id - dag_.first_node[t]);
+    // The nearest listed instance of the same template shows where it belongs.
+    NodeId near = id;
+    for (NodeId distance = 1; distance < dag_.first_node[t + 1] - dag_.first_node[t] && near == id;
+         ++distance) {
+      if (id >= dag_.first_node[t] + distance && listed_[id - distance] != 0)
+        near = id - distance;
+      else if (id + distance < dag_.first_node[t + 1] && listed_[id + distance] != 0)
+        near = id + distance;
+    }
+    std::string tags;
+    for (const TagInstance& tag : node.tags) tags += fmt::format("{} = {}, ", tag.name, tag.index);
+    std::string split;
+    int64_t rest = mb;
+    for (size_t i = dag_.split_dims.size(); i-- > 0;) {
+      const auto& [name, size] = dag_.split_dims[i];
+      split = fmt::format("{} = {}{}{}", name, rest % size, split.empty() ? "" : ", ", split);
+      rest /= size;
+    }
+    auto error = diag_.Error(directive_->range, DiagKind::kOrderMissing,
+                             fmt::format("the order on {} leaves out {}[{}{}]", dag_.groups[host_].text,
+                                         PassName(node.pass), tags, split));
+    if (near != id) {
+      error.Note(dag_.origins[listed_[near] - 1], fmt::format("{} is listed here", dag_.NodeName(near)));
+      error.Hint(near < id ? "it belongs after that" : "it belongs before that");
+    } else {
+      error.Hint("every F, BI and BW of an ordered compute stream is listed exactly once");
+    }
+  }
+
+  void Report(DiagKind kind, std::string message, std::string hint, SourceRange note = {},
+              std::string note_text = {}) {
+    ++reports_;
+    auto error = diag_.Error(step_range_, kind, std::move(message));
+    if (!note_text.empty()) error.Note(note, std::move(note_text));
+    error.Hint(std::move(hint));
+  }
+
+  BuildContext& context_;
+  Dag& dag_;
+  DiagnosticEngine& diag_;
+  AtomicMarker& marker_;
+  const NameId compute_;
+  std::vector<uint32_t> listed_;            // per node: origin of the step that listed it, plus 1
+  std::map<NodeId, uint32_t> collectives_;  // the same for nodes of several hosts, this host's listing
+  const Directive* directive_ = nullptr;
+  GroupId host_ = 0;
+  HostOrder* result_ = nullptr;
+  OriginId origin_ = 0;
+  SourceRange step_range_;
+  std::vector<TemplateId> templates_;
+  std::unordered_multimap<uint64_t, Matched> cache_;
+  std::vector<int32_t> microbatches_;
+  std::vector<ExpandedNode> expanded_;
+  bool whole_backward_ = false;
+  size_t reports_ = 0;
+  std::map<NameId, NodeId> barrier_;  // per stream: the last node before the barrier
+  std::map<NameId, bool> crossed_;    // streams that listed something after it
+  OriginId barrier_origin_ = 0;
+};
+
+}  // namespace
+
+AtomicMarker::AtomicMarker(const BuildContext& context) : context_(context) {
+  run_.resize(context.copies.size());
+  uint32_t next = 0;
+  for (RegionId r = 0; r < context.copies.size(); ++r) {
+    for (const RegionCopy& copy : context.copies[r]) {
+      uint32_t run = kNone;
+      if (r > 0) {
+        for (size_t k = 0; k < context.copies[r - 1].size(); ++k) {
+          const RegionCopy& previous = context.copies[r - 1][k];
+          if (previous.host == copy.host && previous.begin == copy.begin && previous.end == copy.end)
+            run = run_[r - 1][k];
+        }
+      }
+      run_[r].push_back(run == kNone ? next++ : run);
+    }
+  }
+}
+
+void AtomicMarker::Append(const std::vector<ExpandedNode>& nodes, OriginId origin, uint32_t atomic,
+                          bool whole_backward, std::vector<OrderItem>* items) {
+  if (atomic != kNone || !whole_backward) {
+    for (const ExpandedNode& node : nodes) items->push_back({node.node, origin, atomic});
+    return;
+  }
+  for (size_t i = 0; i < nodes.size();) {
+    const NodeTemplate& first = context_.dag.templates[nodes[i].node_template];
+    size_t end = i + 1;
+    PassSet passes = PassBit(first.pass);
+    if (IsBackward(first)) {
+      uint32_t run = run_[first.region][first.copy];
+      for (; end < nodes.size() && nodes[end].microbatch == nodes[i].microbatch; ++end) {
+        const NodeTemplate& next = context_.dag.templates[nodes[end].node_template];
+        if (!IsBackward(next) || run_[next.region][next.copy] != run) break;
+        passes = static_cast<PassSet>(passes | PassBit(next.pass));
+      }
+    }
+    uint32_t id = (passes & kPassB) == kPassB ? next_++ : kNone;
+    for (; i < end; ++i) items->push_back({nodes[i].node, origin, id});
+  }
+}
+
+void ApplyOrder(BuildContext& context) {
+  context.host_orders.resize(context.hosts.size());
+  AtomicMarker marker(context);
+  OrderReader reader(context, marker);
+  std::vector<const Directive*> owner(context.hosts.size());
+  context.ForEach<OrderDirective>([&](const Directive& directive, const OrderDirective& order) {
+    SourceRange range = order.group.range.valid() ? order.group.range : directive.range;
+    std::optional<Group> group = context.ResolveGroup(order.group, directive.range, DiagKind::kBadOrder);
+    if (!group) return;
+    for (GroupId host : context.HostsWithin(*group, range, DiagKind::kBadOrder)) {
+      auto index = static_cast<size_t>(std::find(context.hosts.begin(), context.hosts.end(), host) -
+                                       context.hosts.begin());
+      if (owner[index] != nullptr) {
+        context.diag
+            .Error(directive.range, DiagKind::kConflict,
+                   fmt::format("{} has a second order", context.dag.groups[host].text))
+            .Note(owner[index]->range, "the first one is here");
+        continue;
+      }
+      owner[index] = &directive;
+      reader.Read(directive, order, index);
+    }
+  });
+  // Hosts whose compute stream no order mentions: F then B per microbatch.
+  NameId compute = InternName("compute");
+  Dag& dag = context.dag;
+  for (size_t index = 0; index < context.hosts.size() && !context.diag.HasErrors(); ++index) {
+    HostOrder& order = context.host_orders[index];
+    bool ordered = std::any_of(order.streams.begin(), order.streams.end(),
+                               [&](const ListedStream& l) { return l.stream == compute; });
+    if (ordered) continue;
+    std::vector<TemplateId> forward, backward;
+    for (TemplateId t = 0; t < dag.templates.size(); ++t) {
+      if (dag.templates[t].group != context.hosts[index] || dag.templates[t].kind != NodeKind::kCompute)
+        continue;
+      (dag.templates[t].pass == Pass::kF ? forward : backward)
+          .push_back(t);  // backward ones were made last region first
+    }
+    ListedStream listed{compute, 0, {}};
+    std::vector<ExpandedNode> nodes;
+    for (int32_t mb = 0; mb < dag.microbatches; ++mb) {
+      for (const auto* templates : {&forward, &backward}) {
+        nodes.clear();
+        for (TemplateId t : *templates) {
+          if (mb >= dag.templates[t].mb_begin && mb < dag.templates[t].mb_end)
+            nodes.push_back({dag.Node(t, mb), t, mb});
+        }
+        marker.Append(nodes, 0, kNone, templates == &backward, &listed.items);
+      }
+    }
+    order.streams.insert(order.streams.begin(), std::move(listed));
+  }
+}
+
+}  // namespace piper::ir

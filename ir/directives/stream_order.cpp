@@ -1,0 +1,490 @@
+#include "ir/directives/stream_order.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "ir/support/result.h"
+
+namespace piper::ir {
+
+namespace {
+
+bool IsMessage(const NodeTemplate& node) {
+  return node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv;
+}
+
+// Where a node stands on a stream by default: relative to the host's compute order.
+struct Placed {
+  int64_t key = 0;   // 2 * position + 1: after that compute node; 2 * position: before it
+  uint32_t tie = 0;  // host-wide sequence
+  NodeId node = 0;
+};
+
+class StreamOrders {
+ public:
+  explicit StreamOrders(BuildContext& context)
+      : context_(context),
+        dag_(context.dag),
+        compute_(InternName("compute")),
+        send_(InternName("send")),
+        recv_(InternName("recv")) {}
+
+  void Run() {
+    IndexEdges();
+    begin_.assign(dag_.node_count(), 0);
+    end_.assign(dag_.node_count(), 0);
+    compute_orders_.resize(context_.hosts.size());
+    queues_.resize(context_.hosts.size());
+    elsewhere_.resize(context_.hosts.size());
+    sent_.resize(context_.hosts.size());
+    for (size_t h = 0; h < context_.hosts.size(); ++h) LayCompute(h);
+    FindReadiness(false);
+    for (size_t h = 0; h < context_.hosts.size(); ++h) LayTail(h);
+    FindReadiness(true);
+    for (size_t h = 0; h < context_.hosts.size(); ++h) LaySends(h);
+    LayReceives();
+    for (size_t h = 0; h < context_.hosts.size(); ++h) LayOthers(h);
+    Emit();
+  }
+
+ private:
+  struct Queue {
+    NameId stream = 0, peer = 0;
+    OriginId origin = 0;
+    std::vector<OrderItem> items;
+  };
+
+  size_t HostIndex(GroupId group) const { return host_index_[group]; }
+
+  void IndexEdges() {
+    incoming_.assign(dag_.templates.size(), {});
+    outgoing_.assign(dag_.templates.size(), {});
+    for (const TemplateEdge& edge : dag_.edges) {
+      incoming_[edge.to].push_back(edge.from);
+      outgoing_[edge.from].push_back(edge.to);
+    }
+    host_index_.assign(dag_.groups.size(), SIZE_MAX);
+    for (size_t h = 0; h < context_.hosts.size(); ++h) host_index_[context_.hosts[h]] = h;
+    listed_.assign(dag_.templates.size(), false);
+    listed_nodes_.resize(context_.hosts.size());
+    for (size_t h = 0; h < context_.hosts.size(); ++h) {
+      for (const ListedStream& stream : context_.host_orders[h].streams) {
+        if (stream.stream != compute_) continue;
+        // Compute passes are listed completely; only what else is listed matters here.
+        TemplateId last = kNone;
+        for (const OrderItem& item : stream.items) {
+          if (last == kNone || item.node < dag_.first_node[last] || item.node >= dag_.first_node[last + 1])
+            last = FindTemplate(item.node);
+          if (dag_.templates[last].kind == NodeKind::kCompute) continue;
+          listed_[last] = true;
+          listed_nodes_[h].insert(item.node);
+        }
+      }
+    }
+  }
+
+  // F, BI, BW with accumulates and loss folds; positions of all of them.
+  void LayCompute(size_t h) {
+    const ListedStream* given = nullptr;
+    for (const ListedStream& listed : context_.host_orders[h].streams) {
+      if (listed.stream == compute_) given = &listed;
+    }
+    PIPER_CHECK(given != nullptr);
+    std::vector<OrderItem>& items = compute_orders_[h];
+    items.reserve(given->items.size() * 3 / 2);
+    std::vector<int64_t> remaining(dag_.templates.size());
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) remaining[t] = dag_.templates[t].node_count();
+    // A loss fold waits until the atomic node that holds its last F is complete.
+    std::vector<OrderItem> folds;
+    uint32_t atomic = kNone;
+    auto flush = [&] {
+      items.insert(items.end(), folds.begin(), folds.end());
+      folds.clear();
+    };
+    TemplateId t = kNone;
+    for (const OrderItem& item : given->items) {
+      if (t == kNone || item.node < dag_.first_node[t] || item.node >= dag_.first_node[t + 1])
+        t = FindTemplate(item.node);
+      const NodeTemplate& node = dag_.templates[t];
+      if (item.atomic == kNone || item.atomic != atomic) flush();
+      atomic = item.atomic;
+      if (node.step_level() && node.kind != NodeKind::kAccumulate) LayPredecessors(h, t, &items);
+      items.push_back(item);
+      --remaining[t];
+      if (node.kind != NodeKind::kCompute) continue;
+      for (TemplateId next : outgoing_[t]) {
+        const NodeTemplate& attached = dag_.templates[next];
+        if (attached.kind == NodeKind::kAccumulate && node.pass == Pass::kBW && !attached.step_level()) {
+          NodeId id = dag_.first_node[next] + (item.node - dag_.first_node[t]);
+          if (!listed_[next] || !listed_nodes_[h].count(id)) items.push_back({id, 0, item.atomic});
+        } else if (attached.kind == NodeKind::kLossFold && remaining[t] == 0 && !listed_[next]) {
+          folds.push_back({dag_.first_node[next], 0, kNone});
+        }
+      }
+    }
+    flush();
+    SetPositions(items, 0);
+  }
+
+  // The nodes of one host come in few templates; a step usually names the same ones as the step before.
+  TemplateId FindTemplate(NodeId node) {
+    for (TemplateId t : recent_) {
+      if (node >= dag_.first_node[t] && node < dag_.first_node[t + 1]) return t;
+    }
+    TemplateId t = dag_.TemplateOf(node);
+    if (recent_.size() < 8) {
+      recent_.push_back(t);
+    } else {
+      recent_[next_recent_++ % 8] = t;
+    }
+    return t;
+  }
+
+  // What a listed step-level node waits for and no order lists.
+  void LayPredecessors(size_t h, TemplateId t, std::vector<OrderItem>* items) {
+    for (TemplateId before : incoming_[t]) {
+      const NodeTemplate& node = dag_.templates[before];
+      if (!node.step_level() || listed_[before] || node.stream != compute_ || node.group != context_.hosts[h])
+        continue;
+      if (node.kind == NodeKind::kLossFold) continue;
+      LayPredecessors(h, before, items);
+      if (listed_[before]) continue;
+      listed_[before] = true;
+      items->push_back({dag_.first_node[before], 0, kNone});
+    }
+  }
+
+  // First and last position of the atomic node that an item belongs to.
+  void SetPositions(const std::vector<OrderItem>& items, size_t from) {
+    for (size_t i = from; i < items.size();) {
+      size_t end = i + 1;
+      while (items[i].atomic != kNone && end < items.size() && items[end].atomic == items[i].atomic) ++end;
+      for (size_t k = i; k < end; ++k) {
+        begin_[items[k].node] = static_cast<uint32_t>(i);
+        end_[items[k].node] = static_cast<uint32_t>(end - 1);
+      }
+      i = end;
+    }
+  }
+
+  // Per template: the position after which its last instance is done (for what follows from compute: of the
+  // last compute node that it waits for, wherever that is).
+  void FindReadiness(bool laid) {
+    readiness_.assign(dag_.templates.size(), 0);
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      if (!node.step_level()) {
+        if (node.stream != compute_) continue;
+        for (NodeId id = dag_.first_node[t]; id < dag_.first_node[t + 1]; ++id)
+          readiness_[t] = std::max(readiness_[t], end_[id]);
+        continue;
+      }
+      if (node.stream == compute_ && (laid || node.kind == NodeKind::kLossFold))
+        readiness_[t] = end_[dag_.first_node[t]];
+      // Step-level nodes are made after what they wait for, so ids are a topological order.
+      for (TemplateId before : incoming_[t]) {
+        if (before < t || !dag_.templates[before].step_level())
+          readiness_[t] = std::max(readiness_[t], readiness_[before]);
+      }
+    }
+  }
+
+  void LayTail(size_t h) {
+    std::vector<OrderItem>& items = compute_orders_[h];
+    std::vector<std::tuple<int, uint32_t, TemplateId>> tail;
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      if (!node.step_level() || node.stream != compute_ || node.group != context_.hosts[h] || listed_[t])
+        continue;
+      if (node.kind == NodeKind::kAccumulate) tail.emplace_back(0, readiness_[t], t);
+      if (node.kind == NodeKind::kNorm) tail.emplace_back(1, readiness_[t], t);
+      if (node.kind == NodeKind::kClip) tail.emplace_back(2, readiness_[t], t);
+      if (node.kind == NodeKind::kUpdate) tail.emplace_back(3, readiness_[t], t);
+    }
+    std::sort(tail.begin(), tail.end());
+    size_t from = items.size();
+    for (const auto& entry : tail) items.push_back({dag_.first_node[std::get<2>(entry)], 0, kNone});
+    SetPositions(items, from);
+  }
+
+  Queue& QueueOf(size_t h, NameId stream, NameId peer) {
+    for (Queue& queue : queues_[h]) {
+      if (queue.stream == stream && queue.peer == peer) return queue;
+    }
+    queues_[h].push_back({stream, peer, 0, {}});
+    return queues_[h].back();
+  }
+
+  const ListedStream* ListedOn(size_t h, NameId stream) const {
+    for (const ListedStream& listed : context_.host_orders[h].streams) {
+      if (listed.stream == stream && !listed.items.empty()) return &listed;
+    }
+    return nullptr;
+  }
+
+  // Sends in the order of their producers, each with its place on the compute stream; those on the default
+  // streams go into their queues, the others wait for LayOthers.
+  void LaySends(size_t h) {
+    std::vector<std::vector<TemplateId>> sends(dag_.templates.size());
+    for (TemplateId s = 0; s < dag_.templates.size(); ++s) {
+      if (dag_.templates[s].kind != NodeKind::kSend || dag_.templates[s].group != context_.hosts[h]) continue;
+      for (TemplateId producer : incoming_[s]) sends[producer].push_back(s);
+    }
+    for (TemplateId s = 0; s < dag_.templates.size(); ++s) {
+      const NodeTemplate& send = dag_.templates[s];
+      if (send.kind != NodeKind::kSend || send.group != context_.hosts[h]) continue;
+      size_t peer = HostIndex(send.peer_group);
+      if (std::none_of(sent_[h].begin(), sent_[h].end(),
+                       [&](const auto& entry) { return entry.first == peer; }))
+        sent_[h].push_back({peer, {}});
+    }
+    if (sent_[h].empty()) return;
+    TemplateId t = kNone;
+    for (const OrderItem& item : compute_orders_[h]) {
+      if (t == kNone || item.node < dag_.first_node[t] || item.node >= dag_.first_node[t + 1])
+        t = FindTemplate(item.node);
+      if (sends[t].empty()) continue;
+      int32_t mb = dag_.templates[t].mb_begin + static_cast<int32_t>(item.node - dag_.first_node[t]);
+      for (TemplateId s : sends[t]) {
+        const NodeTemplate& send = dag_.templates[s];
+        if (mb < send.mb_begin || mb >= send.mb_end) continue;
+        NodeId node = dag_.first_node[s] + static_cast<NodeId>(mb - send.mb_begin);
+        size_t peer = HostIndex(send.peer_group);
+        for (auto& [to, nodes] : sent_[h]) {
+          if (to == peer) nodes.push_back(node);
+        }
+        if (send.stream != send_)
+          elsewhere_[h].push_back(
+              {send.stream, {2 * static_cast<int64_t>(end_[item.node]) + 1, NextTie(), node}});
+      }
+    }
+    for (auto& [peer, nodes] : sent_[h]) {
+      NameId text = InternName(dag_.groups[context_.hosts[peer]].text);
+      std::vector<OrderItem> items;
+      items.reserve(nodes.size());
+      TemplateId s = kNone;
+      for (NodeId node : nodes) {
+        if (s == kNone || node < dag_.first_node[s] || node >= dag_.first_node[s + 1]) s = FindTemplate(node);
+        if (dag_.templates[s].stream == send_) items.push_back({node, 0, kNone});
+      }
+      if (items.empty()) continue;
+      Queue& queue = QueueOf(h, send_, text);
+      queue.items = std::move(items);
+      if (const ListedStream* listed = ListedOn(h, send_)) {
+        Merge(*listed, &queue);
+        // The receiver posts in the order in which they are sent.
+        if (queue.items.size() == nodes.size()) {
+          for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = queue.items[i].node;
+        }
+      }
+    }
+  }
+
+  uint32_t NextTie() { return tie_++; }
+
+  // Receives in the sender's order; on a merged stream each stands before the first reader of it or of a
+  // later one.
+  void LayReceives() {
+    for (size_t from = 0; from < context_.hosts.size(); ++from) {
+      NameId text = InternName(dag_.groups[context_.hosts[from]].text);
+      for (const auto& [to, nodes] : sent_[from]) {
+        std::vector<OrderItem> items;
+        items.reserve(nodes.size());
+        std::vector<std::pair<NameId, Placed>> merged;
+        TemplateId s = kNone;
+        for (NodeId node : nodes) {
+          if (s == kNone || node < dag_.first_node[s] || node >= dag_.first_node[s + 1])
+            s = FindTemplate(node);
+          TemplateId r = dag_.templates[s].match;
+          NodeId recv = dag_.first_node[r] + (node - dag_.first_node[s]);
+          if (dag_.templates[r].stream == recv_) {
+            items.push_back({recv, 0, kNone});
+            continue;
+          }
+          int64_t first = INT64_MAX;
+          int32_t mb = dag_.templates[s].mb_begin + static_cast<int32_t>(node - dag_.first_node[s]);
+          for (TemplateId reader : outgoing_[r]) {
+            const NodeTemplate& n = dag_.templates[reader];
+            if (mb < n.mb_begin || mb >= n.mb_end) continue;
+            first = std::min<int64_t>(first,
+                                      begin_[dag_.first_node[reader] + static_cast<NodeId>(mb - n.mb_begin)]);
+          }
+          merged.push_back({dag_.templates[r].stream, {2 * first, 0, recv}});
+        }
+        for (size_t i = merged.size(); i-- > 1;)
+          merged[i - 1].second.key = std::min(merged[i - 1].second.key, merged[i].second.key);
+        for (auto& [stream, placed] : merged) {
+          placed.tie = NextTie();
+          elsewhere_[to].push_back({stream, placed});
+        }
+        if (items.empty()) continue;
+        Queue& queue = QueueOf(to, recv_, text);
+        queue.items = std::move(items);
+        if (const ListedStream* listed = ListedOn(to, recv_)) Merge(*listed, &queue);
+      }
+    }
+  }
+
+  // Collectives, and messages that `stream` moved.
+  void LayOthers(size_t h) {
+    const std::vector<uint32_t>& devices = dag_.groups[context_.hosts[h]].devices;
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      if (IsMessage(node)) continue;
+      bool collective = node.kind == NodeKind::kAllReduce || node.kind == NodeKind::kReduceScatter ||
+                        node.kind == NodeKind::kAllGather || node.kind == NodeKind::kAllToAll ||
+                        node.kind == NodeKind::kBroadcast || node.kind == NodeKind::kReduce;
+      if (!collective) continue;
+      const std::vector<uint32_t>& members = dag_.groups[node.group].devices;
+      if (std::find(members.begin(), members.end(), devices.front()) == members.end()) continue;
+      // Within the host by readiness; across hosts after all of those, by template: the same order
+      // everywhere. On the compute stream a host-wide position must not depend on the host, so those stand at
+      // its end.
+      bool internal = node.group == context_.hosts[h];
+      int64_t key = internal ? 2 * static_cast<int64_t>(readiness_[t]) + 1 : INT64_MAX / 2 + t;
+      elsewhere_[h].push_back({node.stream, {key, t, dag_.first_node[t]}});
+    }
+    std::stable_sort(elsewhere_[h].begin(), elsewhere_[h].end(), [](const auto& a, const auto& b) {
+      return std::tuple(a.second.key, a.second.tie) < std::tuple(b.second.key, b.second.tie);
+    });
+    for (const auto& [stream, placed] : elsewhere_[h]) {
+      if (stream != compute_) QueueOf(h, stream, 0).items.push_back({placed.node, 0, kNone});
+    }
+    for (Queue& queue : queues_[h]) {
+      if (queue.stream == send_ || queue.stream == recv_) continue;
+      if (const ListedStream* listed = ListedOn(h, queue.stream)) Merge(*listed, &queue);
+    }
+    MergeIntoCompute(h);
+  }
+
+  // Messages and collectives on the compute stream. What spans hosts stands before the first node that waits
+  // for it.
+  void MergeIntoCompute(size_t h) {
+    std::vector<Placed> here;
+    for (const auto& [stream, placed] : elsewhere_[h]) {
+      if (stream != compute_ || listed_nodes_[h].count(placed.node)) continue;
+      Placed copy = placed;
+      if (copy.key >= INT64_MAX / 2) {
+        TemplateId t = dag_.TemplateOf(copy.node);
+        int64_t first = static_cast<int64_t>(compute_orders_[h].size());
+        for (TemplateId reader : outgoing_[t]) {
+          if (dag_.templates[reader].group == context_.hosts[h] && dag_.templates[reader].stream == compute_)
+            first = std::min<int64_t>(first, begin_[dag_.first_node[reader]]);
+        }
+        copy.key = 2 * first;
+      }
+      here.push_back(copy);
+    }
+    if (here.empty()) return;
+    std::stable_sort(here.begin(), here.end(),
+                     [](const Placed& a, const Placed& b) { return a.key < b.key; });
+    std::vector<OrderItem> merged;
+    size_t next = 0;
+    const std::vector<OrderItem>& items = compute_orders_[h];
+    for (size_t i = 0; i < items.size(); ++i) {
+      for (; next < here.size() && here[next].key <= 2 * static_cast<int64_t>(i); ++next)
+        merged.push_back({here[next].node, 0, kNone});
+      merged.push_back(items[i]);
+      for (; next < here.size() && here[next].key <= 2 * static_cast<int64_t>(i) + 1; ++next)
+        merged.push_back({here[next].node, 0, kNone});
+    }
+    for (; next < here.size(); ++next) merged.push_back({here[next].node, 0, kNone});
+    compute_orders_[h] = std::move(merged);
+  }
+
+  // `queue` holds the default sequence: the listed nodes take the listed order, every other one keeps the
+  // node that it follows by default.
+  void Merge(const ListedStream& listed, Queue* queue) {
+    queue->origin = listed.origin;
+    std::map<NodeId, std::vector<OrderItem>> followers;  // of a listed node
+    std::vector<OrderItem> head;
+    std::map<NodeId, OrderItem> named;
+    for (const OrderItem& item : listed.items) named.emplace(item.node, item);
+    std::vector<OrderItem>* current = &head;
+    std::map<NodeId, bool> here;
+    for (const OrderItem& item : queue->items) {
+      if (named.count(item.node)) {
+        here[item.node] = true;
+        current = &followers[item.node];
+      } else {
+        current->push_back(item);
+      }
+    }
+    std::vector<OrderItem> merged = std::move(head);
+    for (const OrderItem& item : listed.items) {
+      if (!here.count(item.node)) continue;  // another peer's
+      merged.push_back(item);
+      const std::vector<OrderItem>& after = followers[item.node];
+      merged.insert(merged.end(), after.begin(), after.end());
+    }
+    queue->items = std::move(merged);
+  }
+
+  void Emit() {
+    for (size_t h = 0; h < context_.hosts.size(); ++h) {
+      OriginId origin = 0;
+      for (const ListedStream& listed : context_.host_orders[h].streams) {
+        if (listed.stream == compute_) origin = listed.origin;
+      }
+      dag_.orders.push_back({context_.hosts[h], compute_, 0, std::move(compute_orders_[h]), origin});
+      std::stable_sort(queues_[h].begin(), queues_[h].end(), [&](const Queue& a, const Queue& b) {
+        return std::tuple(a.stream != send_, a.stream != recv_) <
+               std::tuple(b.stream != send_, b.stream != recv_);
+      });
+      for (Queue& queue : queues_[h]) {
+        if (!queue.items.empty())
+          dag_.orders.push_back(
+              {context_.hosts[h], queue.stream, queue.peer, std::move(queue.items), queue.origin});
+      }
+    }
+    RenumberAtomics();
+  }
+
+  // Dense ids in order of appearance.
+  void RenumberAtomics() {
+    uint32_t next = 0;
+    std::vector<Picoseconds> costs;
+    bool priced = !dag_.atomic_costs.empty();
+    for (StreamOrder& order : dag_.orders) {
+      uint32_t old = kNone;
+      for (OrderItem& item : order.items) {
+        if (item.atomic == kNone) {
+          old = kNone;
+          continue;
+        }
+        if (item.atomic != old) {
+          old = item.atomic;
+          ++next;
+          if (priced) costs.push_back(old < dag_.atomic_costs.size() ? dag_.atomic_costs[old] : -1);
+        }
+        item.atomic = next - 1;
+      }
+    }
+    dag_.atomic_costs = std::move(costs);
+  }
+
+  BuildContext& context_;
+  Dag& dag_;
+  const NameId compute_, send_, recv_;
+  std::vector<std::vector<TemplateId>> incoming_, outgoing_;
+  std::vector<size_t> host_index_;  // per group
+  std::vector<bool> listed_;        // per template: a compute order lists some of it (F, BI, BW aside)
+  std::vector<std::set<NodeId>> listed_nodes_;  // [host]: those nodes
+  std::vector<std::vector<OrderItem>> compute_orders_;
+  std::vector<uint32_t> begin_, end_;  // per node: its atomic node's positions on its compute stream
+  std::vector<uint32_t> readiness_;
+  std::vector<TemplateId> recent_;
+  size_t next_recent_ = 0;
+  std::vector<std::vector<Queue>> queues_;
+  std::vector<std::vector<std::pair<NameId, Placed>>> elsewhere_;
+  std::vector<std::vector<std::pair<size_t, std::vector<NodeId>>>> sent_;  // [host]: (peer, sends in order)
+  uint32_t tie_ = 0;
+};
+
+}  // namespace
+
+void BuildStreamOrders(BuildContext& context) { StreamOrders(context).Run(); }
+
+}  // namespace piper::ir
