@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "ir/support/result.h"
@@ -82,6 +83,10 @@ class Writer {
     for (uint32_t i = 0; i < body_.call_count; ++i) AddCall(i);
     std::string text = fmt::format("// {}\n", Summary());
     text += fmt::format("void {}({}) {{\n", function, BodyFunctionParameters(program_, body_));
+    // Operands in the order of the formals, then scratch in the order of use.
+    std::stable_sort(variables_.begin(), variables_.end(), [](const Variable& a, const Variable& b) {
+      return a.formal != b.formal ? a.formal : a.formal && a.place < b.place;
+    });
     std::vector<std::pair<std::string, std::string>> lines;
     for (const Variable& v : variables_) {
       const std::string place =

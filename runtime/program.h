@@ -245,6 +245,7 @@ struct Job {
   uint8_t shuffle;
   int64_t sequence;                    // tokens a sample
   const char* plan_hash;               // identifies the strategy: resuming under it is bitwise
+  uint32_t targets_input = kNone;      // batch field whose entries >= 0 the loss counts; kNone: it counts samples
   std::span<const uint32_t> rank_device = {};  // device of the topology a rank drives; empty: its own number
 };
 

@@ -66,6 +66,7 @@ struct alignas(64) SegmentHeader {
   alignas(64) std::atomic<uint32_t> abort_state{0};
   int32_t abort_code = 0;
   char abort_message[1024] = {};
+  std::atomic<uint32_t> reported{0};
   std::atomic<int32_t> stop_signal{0};
   std::atomic<uint64_t> non_finite{0};  // step + 1
 };

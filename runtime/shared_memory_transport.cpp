@@ -254,6 +254,8 @@ void SharedMemoryTransport::CheckPeers() {
   }
 }
 
+bool SharedMemoryTransport::ClaimReport() { return segment_.header().reported.exchange(1) == 0; }
+
 void SharedMemoryTransport::Leave() { segment_.control(rank_).left.store(1); }
 
 }  // namespace piper::runtime

@@ -49,6 +49,8 @@ class SharedMemoryTransport : public Transport {
 
   // Marks the rank as ended in good order; called once nobody waits for it any more.
   void Leave();
+  // True for the first rank that asks: it prints the report of an aborted job.
+  bool ClaimReport();
 
  private:
   void RingPeer(uint32_t peer);

@@ -42,14 +42,14 @@ TEST(CodegenEmit, AFunctionReadsTopToBottom) {
   const auto storage = test::MakeSmallJob();
   EXPECT_EQ(Excerpt(File(EmitSmall(*storage), "src/role1.cpp"), "void head_bwd_input", "}"),
             R"(void head_bwd_input(BodyContext& context) {
-  float* tmp_y = Scratch<float>(context, 0);
   const float* arg0_logits = Input<float>(context, 0);
   const int32_t* arg1_targets = Input<int32_t>(context, 1);
   const float* arg2_lse = Input<float>(context, 2);
   const float* arg3_scale = Input<float>(context, 3);
-  float* arg5_dlogits = Output<float>(context, 5);
   const float* arg4_b = Input<float>(context, 4);
+  float* arg5_dlogits = Output<float>(context, 5);
   float* arg6_c = Output<float>(context, 6);
+  float* tmp_y = Scratch<float>(context, 0);
 
   BeginCall(context, 0);
   kernels::fill(tmp_y, /*n=*/1, /*value=*/1.0);
@@ -92,8 +92,8 @@ TEST(CodegenEmit, NamesAndShapesComeFromTheBody) {
 void mix_fwd(BodyContext& context) {
   const float* in_x = Input<float>(context, 0);          // f32[seq=8, embed=16]
   const float* param_delete = Input<float>(context, 1);  // f32[seq=8, embed=16]
-  float* tmp_sum = Scratch<float>(context, 0);           // f32[seq=8, embed=16]
   float* out_y = Output<float>(context, 2);              // f32[seq=8, embed=16]
+  float* tmp_sum = Scratch<float>(context, 0);           // f32[seq=8, embed=16]
 
   BeginCall(context, 0);
   kernels::mul(in_x, param_delete, tmp_sum, /*n=*/128);
@@ -112,6 +112,7 @@ TEST(CodegenEmit, TheScheduleIsATableWithLegibleRows) {
     {"compute", 0,  9, 1, kNone},  // 0
     {"send>1",  9,  2, 0, kNone},  // 1
     {"recv<1",  11, 2, 0, kNone},  // 2
+    {"reduce",  13, 1, 0, kNone},  // 3
 };
 )");
   const std::string tasks = Excerpt(text, "constexpr Task kTrainTasks[]", "};");

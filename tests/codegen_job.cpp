@@ -98,6 +98,18 @@ class RoleBuilder {
     held.row.owner = 1;
     role_.parameters.push_back(held);
   }
+  // The second rank's loss reaches the first: the only term of the fold.
+  void LossReduce(uint32_t contributions, const std::vector<uint32_t>& operands,
+                  const std::vector<uint32_t>& waits) {
+    role_.communicator_sizes = {2};
+    role_.terms = {{1, 0}};
+    role_.collectives = {{runtime::CollectiveKind::kAllReduce, ElementType::kF32, 0, 1, 0, 1, contributions,
+                          storage_.Intern("loss.reduce")}};
+    Stream("reduce", false);
+    std::vector<uint32_t> buffers = operands;
+    if (contributions == 1) buffers.push_back(operands[0]);  // in place
+    Task(TaskKind::kCollective, -1, 0, buffers, waits, "loss.reduce", 0, 4);
+  }
   void SetOrigin(const std::string& origin) { origin_ = storage_.InternString(origin); }
 
  private:
@@ -144,7 +156,7 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
   {  // role 0: the embedding
     RoleStorage& role = storage->AddTrainRole();
     role.name = storage->Intern("role0");
-    role.ranks = {{0, 0, {1}, {}}};
+    role.ranks = {{0, 0, {1}, {0}}};
     role.peer_roles = {1};
     RoleBuilder b(*storage, role);
     b.SetOrigin(names.origin);
@@ -154,6 +166,8 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
         b.Buffer(BufferKind::kGradient, ElementType::kF32, size, names.table + " gradient");
     const uint32_t m = b.Buffer(BufferKind::kOptimizerState, ElementType::kF32, size, names.table + " m");
     const uint32_t v = b.Buffer(BufferKind::kOptimizerState, ElementType::kF32, size, names.table + " v");
+    const uint32_t loss = b.Buffer(BufferKind::kScalar, ElementType::kF32, 1, "loss");
+    role.loss = loss;
     role.static_bytes = role.arena_bytes;
     const uint32_t transient = b.Buffer(BufferKind::kTransient, ElementType::kF32, size, "contribution");
     uint32_t tokens[2], y[2], dy[2];
@@ -186,11 +200,12 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
     b.Stream("recv<1", false);
     for (uint32_t i = 0; i < 2; ++i)
       b.Task(TaskKind::kRecv, static_cast<int32_t>(i), 0, {dy[i]}, {}, "recv d_y", 0, message, 2);
+    b.LossReduce(0, {loss}, {});
   }
   {  // role 1: the projection and the loss
     RoleStorage& role = storage->AddTrainRole();
     role.name = storage->Intern("role1");
-    role.ranks = {{1, 0, {0}, {}}};
+    role.ranks = {{1, 0, {0}, {0}}};
     role.peer_roles = {0};
     RoleBuilder b(*storage, role);
     b.SetOrigin(names.origin);
@@ -247,7 +262,9 @@ std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
     b.Stream("send>0", false);
     for (uint32_t i = 0; i < 2; ++i)
       b.Task(TaskKind::kSend, static_cast<int32_t>(i), 0, {dx[i]}, {2 + 5 * i}, "send d_x", 0, message, 2);
+    b.LossReduce(1, {loss}, {10});
   }
+  storage->groups = {{0, 1}};
   storage->rank_role = {0, 1};
   storage->Seal();
   return storage;

@@ -2,3 +2,8 @@
 piper_add_test(codegen_text_test SOURCES codegen_text_test.cpp LIBS piper_codegen)
 piper_add_test(codegen_emit_test SOURCES codegen_emit_test.cpp codegen_job.cpp LIBS piper_codegen piper_job_storage)
 piper_add_test(tools_reports_test SOURCES tools_reports_test.cpp codegen_job.cpp LIBS piper_reports)
+piper_add_test(codegen_directory_test SOURCES codegen_directory_test.cpp LIBS piper_codegen)
+# Starts the C++ compiler: in the build tree it finds the runtime as piperc does.
+piper_add_test(codegen_build_test LABEL slow SOURCES codegen_build_test.cpp codegen_job.cpp
+               LIBS piper_codegen piper_job_storage piper_interpreter)
+set_target_properties(codegen_build_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)

@@ -1,2 +1,3 @@
 # Lowering, the clock, and the proofs on RankPrograms.
 piper_add_test(simulator_test SOURCES simulator_test.cpp LIBS piper_cost piper_job_storage)
+piper_add_test(lower_test SOURCES lower_test.cpp LIBS piper_lower)

@@ -44,7 +44,7 @@ TEST(ToolsTimeline, ShowsPassesAndIdleTime) {
             "rank 1 |..FFBBBBFFBBBB|\n"
             "        0         7 ms\n");
   const std::string coloured =
-      RenderTimeline(rows, result.makespan, {.columns = 25, .max_rows = 1, .colour = true});
+      RenderTimeline(rows, result.makespan, {.columns = 23, .max_rows = 1, .colour = true});
   EXPECT_NE(coloured.find("\x1b[30;104mFFFF\x1b[0m"), std::string::npos) << coloured;
   EXPECT_NE(coloured.find("1 more rows\n"), std::string::npos) << coloured;
 }
@@ -78,7 +78,7 @@ TEST(ToolsTrace, IsJsonWithAnEventATaskAndAnArrowAMessage) {
   }
   EXPECT_EQ(count["X"],
             static_cast<int>(storage->job().train[0].tasks.size() + storage->job().train[1].tasks.size()));
-  EXPECT_EQ(count["M"], 2 + 6);
+  EXPECT_EQ(count["M"], 2 + 8);
   EXPECT_EQ(starts.size(), 4u);
   EXPECT_EQ(starts, ends);
 }
@@ -107,10 +107,10 @@ TEST(ToolsInject, EachFaultEditsTheJob) {
 
 TEST(ToolsDump, ATaskSaysWhatItRunsAndWaitsFor) {
   const std::string text = DumpJob(test::MakeSmallJob()->job());
-  EXPECT_NE(text.find("       3 F embed mb 1: run embed_fwd on 8 0 9, 1 ns  @ small.piper:20:5\n"),
+  EXPECT_NE(text.find("       3 F embed mb 1: run embed_fwd on 9 0 10, 1 ns  @ small.piper:20:5\n"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("       9 send y mb 0: send to peer 0 on 6 after 1, 1024 B"), std::string::npos)
+  EXPECT_NE(text.find("       9 send y mb 0: send to peer 0 on 7 after 1, 1024 B"), std::string::npos)
       << text;
 }
 

@@ -69,7 +69,7 @@ std::vector<runtime::RankProgram> JobStorage::Programs(
   return programs;
 }
 
-void JobStorage::Seal() {
+void JobStorage::Seal(bool with_hash) {
   train_programs_ = Programs(train_, train_rows_, train_parameters_);
   eval_programs_ = Programs(eval_, eval_rows_, eval_parameters_);
   group_spans_.clear();
@@ -89,7 +89,7 @@ void JobStorage::Seal() {
     if (*path == nullptr) *path = Intern("");
   }
   job_.plan_hash = "";
-  job_.plan_hash = Intern(PlanHash(job_));
+  if (with_hash) job_.plan_hash = Intern(PlanHash(job_));
   job_.strings = strings_;
 }
 

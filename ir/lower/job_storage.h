@@ -62,6 +62,7 @@ class JobStorage {
   const char* Intern(std::string_view text);
   // Index into Job::strings; equal text gives the same index. Entry 0 is "".
   uint32_t InternString(std::string_view text);
+  const char* Text(uint32_t string) const { return strings_[string]; }
 
   // References stay valid until Seal().
   RoleStorage& AddTrainRole();
@@ -77,8 +78,9 @@ class JobStorage {
   std::vector<runtime::InputField> inputs;
   std::vector<runtime::Optimizer> optimizers;
 
-  // Makes (or, after a change of the tables, makes again) every span, and sets rank_count and plan_hash.
-  void Seal();
+  // Makes (or, after a change of the tables, makes again) every span, and sets rank_count and, unless told
+  // not to, plan_hash.
+  void Seal(bool with_hash = true);
   const runtime::Job& job() const { return job_; }
   // Bytes held by the tables, for the bound on memory a node.
   int64_t MemoryBytes() const;

@@ -27,12 +27,12 @@ OperandRef BodyBuilder::At(ValueId value) {
   if (root != roots_.end()) value = root->second;
   auto found = places_.find(value);
   if (found != places_.end()) return found->second;
-  OperandRef place = AddLocal(graph_.Type(value), local_name_);
+  OperandRef place = AddLocal(graph_.Type(value), (*names_)(value));
   places_[value] = place;
   return place;
 }
 
-bool BodyBuilder::Wanted(ValueId value) const { return value < wanted_.size() && wanted_[value]; }
+bool BodyBuilder::Wanted(ValueId value) const { return wanted_->count(value) > 0; }
 
 OperandRef BodyBuilder::Temporary(const TensorType& type, std::string name) {
   return AddLocal(type, std::move(name));
@@ -50,10 +50,9 @@ OperandRef BodyBuilder::Scale() const {
   return {OperandRef::Kind::kFormal, 0};
 }
 
-void BodyBuilder::Begin(OpId forward, const std::string& path, std::string local_name) {
+void BodyBuilder::Begin(OpId forward, const std::string& path) {
   operation_ = forward;
   random_key_ = PathHash(path);
-  local_name_ = std::move(local_name);
 }
 
 void BodyBuilder::Call(std::string kernel, std::vector<OperandRef> operands, std::vector<int64_t> ints,

@@ -4,7 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -41,9 +44,12 @@ class BodyBuilder {
   void Bind(ValueId value, uint32_t formal) { places_[value] = {OperandRef::Kind::kFormal, formal}; }
   // The value's bytes are those of `root`.
   void SetRoot(ValueId value, ValueId root) { roots_[value] = root; }
-  void SetWanted(std::vector<bool> wanted) { wanted_ = std::move(wanted); }
+  // The roots that anything reads. Outlives the builder.
+  void SetWanted(const std::set<ValueId>* wanted) { wanted_ = wanted; }
+  // Names locals; outlives the builder.
+  void SetNames(const std::function<std::string(ValueId)>* names) { names_ = names; }
   // The operation that the next calls belong to.
-  void Begin(OpId forward, const std::string& path, std::string local_name);
+  void Begin(OpId forward, const std::string& path);
   // Packs the locals and adds up flops and bytes.
   void Finish();
 
@@ -54,8 +60,8 @@ class BodyBuilder {
   Body* body_;
   std::unordered_map<ValueId, OperandRef> places_;  // looked up only, never iterated
   std::unordered_map<ValueId, ValueId> roots_;
-  std::vector<bool> wanted_;
-  std::string local_name_;
+  const std::set<ValueId>* wanted_ = nullptr;
+  const std::function<std::string(ValueId)>* names_ = nullptr;
   uint64_t random_key_ = 0;
   OpId operation_ = kNone;
 };

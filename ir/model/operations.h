@@ -45,8 +45,10 @@ class OperationRule {
   virtual const std::vector<AttributeInfo>& attributes() const = 0;
   virtual bool user_visible() const { return true; }  // backward operations are not
 
-  // Leading results that a caller sees; those behind them are kept for the derivative (lse, rstd).
-  virtual size_t visible_results(size_t results) const { return results; }
+  // Leading results that a caller sees; those behind them are for the derivative to read (lse, rstd).
+  virtual size_t visible_results(size_t results) const { return results - hidden_results().size(); }
+  // Their names.
+  virtual std::vector<std::string_view> hidden_results() const { return {}; }
 
   // Result types, or nothing after an error was reported at op.range. Sees every attribute (defaults filled
   // in, types checked) and at least the required operands.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "ir/model/operations.h"
 #include "ir/support/result.h"
@@ -70,6 +71,9 @@ std::string RegionLowering::Name(ValueId value) const {
     return "cotangent";
   }
   const Value& v = graph_->values[value];
+  const Region& region = regions_[work_.region];
+  if (region.inputs.size() == 1 && region.inputs[0] == value) return "x";
+  if (region.outputs.size() == 1 && region.outputs[0].value == value && region.losses.empty()) return "out";
   if (v.source == Value::Source::kInput) return graph_->inputs[v.index].name;
   if (v.source == Value::Source::kParameter) {
     const std::string& path = graph_->parameters[v.index].name;
@@ -78,7 +82,7 @@ std::string RegionLowering::Name(ValueId value) const {
   const Operation& op = graph_->operations[v.index];
   const OperationRule* rule = FindOperation(op.kind);
   size_t visible = rule->visible_results(op.results.size());
-  if (v.result >= visible) return fmt::format("{}_stat{}", op.kind, v.result - visible);
+  if (v.result >= visible) return fmt::format("{}_{}", op.kind, rule->hidden_results()[v.result - visible]);
   return visible == 1 ? op.kind : fmt::format("{}{}", op.kind, v.result);
 }
 
@@ -169,7 +173,6 @@ void RegionLowering::AddReads(BodyPlan* plan, const std::set<ValueId>& roots) {
     add(partial.source, formal);
   }
   std::vector<ValueId> values, parameters, outputs, saved_forward, saved_backward, input_cotangents;
-  size_t activations = 0;
   for (ValueId root : roots) {
     if (plan->places.count(root) > 0) continue;
     const Value& v = graph_->values[root];
@@ -179,7 +182,6 @@ void RegionLowering::AddReads(BodyPlan* plan, const std::set<ValueId>& roots) {
       (input_roots_.count(root) > 0 ? input_cotangents : saved_backward).push_back(root);
     } else if (!ProducedHere(root)) {
       (v.source == Value::Source::kParameter ? parameters : values).push_back(root);
-      activations += v.source == Value::Source::kOperation ? 1 : 0;
     } else if (backward) {
       (outputs_.count(root) > 0 ? outputs : saved_forward).push_back(root);
     }
@@ -188,8 +190,7 @@ void RegionLowering::AddReads(BodyPlan* plan, const std::set<ValueId>& roots) {
     Formal formal{};
     formal.kind = FormalKind::kValue;
     formal.value = root;
-    bool is_x = activations == 1 && graph_->values[root].source == Value::Source::kOperation;
-    formal.name = is_x ? "x" : Name(root);
+    formal.name = Name(root);
     add(root, formal);
   }
   for (ValueId root : parameters) {
@@ -304,7 +305,6 @@ Body RegionLowering::LowerBackward(Pass pass) {
   AddReads(&plan, read);
   if (ReadsScale(*graph_, plan.operations)) plan.Add(ScaleFormal());
   if (pass == Pass::kBI) {
-    size_t activations = work_.input_cotangents.size();
     for (auto [value, cotangent] : work_.input_cotangents) {
       ValueId root = Root(cotangent);
       Formal formal{};
@@ -312,7 +312,7 @@ Body RegionLowering::LowerBackward(Pass pass) {
       formal.written = true;
       formal.type = graph_->Type(value);
       formal.value = value;
-      formal.name = activations == 1 ? "d_x" : "d_" + Name(value);
+      formal.name = "d_" + Name(value);
       auto found = plan.places.find(root);
       if (found != plan.places.end()) formal.alias_of = found->second;
       uint32_t index = plan.Add(formal);
@@ -349,9 +349,9 @@ Body RegionLowering::LowerBackward(Pass pass) {
 Body RegionLowering::Emit(BodyPlan* plan) {
   BodyBuilder body(*graph_, &plan->body);
   for (auto [root, formal] : plan->places) body.Bind(root, formal);
-  std::vector<bool> wanted(graph_->values.size(), false);
-  for (ValueId root : plan->wanted) wanted[root] = true;
-  body.SetWanted(std::move(wanted));
+  body.SetWanted(&plan->wanted);
+  std::function<std::string(ValueId)> names = [this](ValueId value) { return Name(value); };
+  body.SetNames(&names);
   for (OpId id : plan->operations) {
     const Operation& op = graph_->operations[id];
     const OperationRule* rule = FindOperation(op.kind);
@@ -360,7 +360,7 @@ Body RegionLowering::Emit(BodyPlan* plan) {
       ValueId root = Root(operand);
       if (root != operand) body.SetRoot(operand, root);
     }
-    body.Begin(builder_->origin(id), op.path, op.results.size() == 1 ? Name(op.results[0]) : op.kind);
+    body.Begin(builder_->origin(id), op.path);
     rule->Lower(body, op);
   }
   body.Finish();

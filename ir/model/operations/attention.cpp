@@ -28,7 +28,7 @@ class AttentionRule final : public Rule {
   AttentionRule()
       : Rule("attention", {{"q"}, {"k"}, {"v"}},
              {{AttributeInfo::Kind::kFlag, "causal", true}, {AttributeInfo::Kind::kNumber, "scale", 0.0}}) {}
-  size_t visible_results(size_t) const override { return 1; }
+  std::vector<std::string_view> hidden_results() const override { return {"lse"}; }
 
   std::optional<std::vector<TensorType>> Infer(const Graph& graph, const Operation& op,
                                                DiagnosticEngine& diag) const override {

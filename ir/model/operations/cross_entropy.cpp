@@ -12,7 +12,7 @@ namespace {
 class CrossEntropyRule final : public Rule {
  public:
   CrossEntropyRule() : Rule("cross_entropy", {{"logits"}, {"targets"}}) {}
-  size_t visible_results(size_t) const override { return 1; }
+  std::vector<std::string_view> hidden_results() const override { return {"lse"}; }
 
   std::optional<std::vector<TensorType>> Infer(const Graph& graph, const Operation& op,
                                                DiagnosticEngine& diag) const override {

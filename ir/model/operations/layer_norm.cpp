@@ -11,7 +11,7 @@ class LayerNormRule final : public Rule {
  public:
   LayerNormRule()
       : Rule("layer_norm", {{"x"}, {"gamma"}, {"beta"}}, {{AttributeInfo::Kind::kNumber, "eps", 1e-5}}) {}
-  size_t visible_results(size_t) const override { return 1; }
+  std::vector<std::string_view> hidden_results() const override { return {"mean", "rstd"}; }
 
   std::optional<std::vector<TensorType>> Infer(const Graph& graph, const Operation& op,
                                                DiagnosticEngine& diag) const override {

@@ -8,7 +8,7 @@ namespace {
 class RmsNormRule final : public Rule {
  public:
   RmsNormRule() : Rule("rms_norm", {{"x"}, {"gamma"}}, {{AttributeInfo::Kind::kNumber, "eps", 1e-5}}) {}
-  size_t visible_results(size_t) const override { return 1; }
+  std::vector<std::string_view> hidden_results() const override { return {"rstd"}; }
 
   std::optional<std::vector<TensorType>> Infer(const Graph& graph, const Operation& op,
                                                DiagnosticEngine& diag) const override {

@@ -1,0 +1,67 @@
+#include "ir/lower/dag_index.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ir/support/result.h"
+
+namespace piper::ir {
+
+bool HasName(const NodeTemplate& node, NameId name) {
+  return std::find(node.names.begin(), node.names.end(), name) != node.names.end();
+}
+
+DagIndex::DagIndex(const Dag& d, const RegionGraph& r, const Program& program, JobStorage* job,
+                   const SourceManager& sources)
+    : dag(d), regions(r) {
+  template_of.resize(dag.node_count());
+  for (TemplateId t = 0; t < dag.templates.size(); ++t) {
+    std::fill(template_of.begin() + dag.first_node[t], template_of.begin() + dag.first_node[t + 1], t);
+    name.push_back(job->InternString(dag.templates[t].name));
+  }
+
+  std::string stage_tag = "stage";
+  for (const Directive& directive : program.directives) {
+    if (const CutDirective* cut = std::get_if<CutDirective>(&directive.body)) stage_tag = cut->as;
+  }
+  std::map<std::pair<int64_t, uint32_t>, uint32_t> keys;
+  for (const NodeTemplate& node : dag.templates) {
+    stage_key.push_back(kNone);
+    if (node.kind != NodeKind::kCompute) continue;
+    int64_t stage = -1;
+    for (const TagInstance& tag : node.tags) {
+      if (tag.name == stage_tag) stage = tag.index;
+    }
+    stage_key.back() =
+        keys.emplace(std::make_pair(stage, node.copy), static_cast<uint32_t>(keys.size())).first->second;
+  }
+
+  for (const SourceRange& range : dag.origins) {
+    origin.push_back(range.valid() ? job->InternString(sources.Describe(range)) : 0);
+  }
+
+  first_predecessor_.assign(dag.templates.size() + 1, 0);
+  for (const TemplateEdge& edge : dag.edges) ++first_predecessor_[edge.to + 1];
+  for (size_t t = 0; t < dag.templates.size(); ++t) first_predecessor_[t + 1] += first_predecessor_[t];
+  predecessors_.resize(dag.edges.size());
+  std::vector<uint32_t> next(first_predecessor_.begin(), first_predecessor_.end() - 1);
+  for (const TemplateEdge& edge : dag.edges) predecessors_[next[edge.to]++] = edge.from;
+}
+
+const Body& DagIndex::BodyOf(const NodeTemplate& node) const {
+  const Region& region = regions.regions[node.region];
+  switch (node.pass) {
+    case Pass::kF:
+    case Pass::kR:
+      return region.forward;
+    case Pass::kBI:
+      return region.backward_input;
+    case Pass::kBW:
+      return region.backward_weight;
+    default:
+      PIPER_CHECK(false, node.name);
+      return region.forward;
+  }
+}
+
+}  // namespace piper::ir

@@ -1,0 +1,128 @@
+#include "ir/lower/folding.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "ir/cost/resource_model.h"
+#include "ir/support/result.h"
+
+namespace piper::ir {
+namespace {
+
+// Signatures are compared exactly; a bandwidth goes in by its bits' worth of information, in bytes a second.
+int64_t Key(double value) { return std::llround(value); }
+
+class Refiner {
+ public:
+  Refiner(const Dag& dag, const Topology& topology, const std::vector<Role>& roles)
+      : dag_(dag), topology_(topology), class_of_(dag.device_count, 0) {
+    for (uint32_t r = 0; r < roles.size(); ++r) {
+      for (uint32_t device : roles[r].devices) class_of_[device] = r;
+    }
+    classes_ = roles.size();
+  }
+
+  std::vector<uint32_t> Refine(const std::vector<Role>& roles) {
+    for (;;) {
+      std::map<std::vector<int64_t>, uint32_t> known;
+      std::vector<uint32_t> next(class_of_.size());
+      for (const Role& role : roles) {
+        for (uint32_t device : role.devices) {
+          next[device] =
+              known.emplace(Signature(role, device), static_cast<uint32_t>(known.size())).first->second;
+        }
+      }
+      class_of_ = std::move(next);
+      if (known.size() == classes_) return class_of_;
+      classes_ = known.size();
+    }
+  }
+
+ private:
+  std::vector<int64_t> Signature(const Role& role, uint32_t device) const {
+    std::vector<int64_t> signature = {class_of_[device], topology_.device_kind[device]};
+    std::vector<std::pair<GroupId, GroupId>> seen;  // (group, peer group), or a communicator
+    for (TemplateId t : role.templates) {
+      const NodeTemplate& node = dag_.templates[t];
+      const bool message = node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv;
+      if (!message && !IsCollective(node.kind)) continue;
+      const std::pair<GroupId, GroupId> what = {node.group,
+                                                message ? node.peer_group : kNone - node.per_replica};
+      if (std::find(seen.begin(), seen.end(), what) != seen.end()) continue;
+      seen.push_back(what);
+      if (message) {
+        const uint32_t peer = PeerOf(dag_, node, device);
+        const Link link = topology_.Between(device, peer);
+        signature.insert(signature.end(), {class_of_[peer], Key(link.bandwidth), link.latency});
+        continue;
+      }
+      const std::vector<uint32_t> members = CommunicatorOf(dag_, node, device);
+      const Link link = SlowestLink(topology_, members);
+      signature.insert(signature.end(), {Key(link.bandwidth), link.latency});
+      std::vector<int64_t> classes;
+      for (uint32_t member : members) classes.push_back(class_of_[member]);
+      std::sort(classes.begin(), classes.end());
+      signature.push_back(static_cast<int64_t>(classes.size()));
+      signature.insert(signature.end(), classes.begin(), classes.end());
+    }
+    return signature;
+  }
+
+  const Dag& dag_;
+  const Topology& topology_;
+  std::vector<uint32_t> class_of_;
+  size_t classes_ = 0;
+};
+
+}  // namespace
+
+bool IsCollective(NodeKind kind) {
+  return kind == NodeKind::kReduce || kind == NodeKind::kAllReduce || kind == NodeKind::kAllGather ||
+         kind == NodeKind::kReduceScatter || kind == NodeKind::kAllToAll || kind == NodeKind::kBroadcast;
+}
+
+size_t PositionIn(const Group& group, uint32_t device) {
+  auto found = std::find(group.devices.begin(), group.devices.end(), device);
+  PIPER_CHECK(found != group.devices.end(), group.text);
+  return static_cast<size_t>(found - group.devices.begin());
+}
+
+uint32_t PeerOf(const Dag& dag, const NodeTemplate& message, uint32_t device) {
+  const Group& peers = dag.groups[message.peer_group];
+  const size_t position = PositionIn(dag.groups[message.group], device);
+  PIPER_CHECK(position < peers.devices.size(), message.name);
+  return peers.devices[position];
+}
+
+std::vector<uint32_t> CommunicatorOf(const Dag& dag, const NodeTemplate& collective, uint32_t device) {
+  const std::vector<uint32_t>& devices = dag.groups[collective.group].devices;
+  if (!collective.per_replica) return devices;
+  const auto replica = [&](uint32_t d) { return dag.device_replica.empty() ? 0 : dag.device_replica[d]; };
+  std::vector<uint32_t> members;
+  for (uint32_t other : devices) {
+    if (replica(other) == replica(device)) members.push_back(other);
+  }
+  return members;
+}
+
+std::vector<Fold> FoldDevices(const Dag& dag, const Topology& topology) {
+  const std::vector<Role> roles = BuildRoles(dag);
+  std::vector<Fold> folds;
+  if (roles.size() == dag.device_count) {  // nothing to fold
+    for (uint32_t r = 0; r < roles.size(); ++r) folds.push_back({roles[r].devices, r});
+    return folds;
+  }
+  const std::vector<uint32_t> class_of = Refiner(dag, topology, roles).Refine(roles);
+  for (uint32_t r = 0; r < roles.size(); ++r) {
+    std::map<uint32_t, size_t> fold_of;
+    for (uint32_t device : roles[r].devices) {
+      auto [it, fresh] = fold_of.emplace(class_of[device], folds.size());
+      if (fresh) folds.push_back({{}, r});
+      folds[it->second].devices.push_back(device);
+    }
+  }
+  return folds;
+}
+
+}  // namespace piper::ir

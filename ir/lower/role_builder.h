@@ -1,0 +1,132 @@
+// Builds the RankProgram of one role from one Dag (training or evaluation): bodies, tasks in stream order,
+// operands, waits, communicators. Slots get a buffer each, without an offset yet (memory.h packs them).
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "ir/lower/dag_index.h"
+#include "ir/lower/folding.h"
+#include "ir/lower/job_storage.h"
+#include "ir/lower/static_layout.h"
+#include "ir/program/program.h"
+#include "ir/support/diagnostics.h"
+
+namespace piper::ir {
+
+// What all roles of a job share.
+struct JobContext {
+  const Program& program;
+  std::vector<Fold> folds;
+  std::vector<uint32_t> role_of;                     // per device
+  std::map<std::vector<uint32_t>, uint32_t> groups;  // device list -> index into JobStorage::groups
+  JobStorage* job = nullptr;
+  DiagnosticEngine* diag = nullptr;
+};
+
+class RoleBuilder {
+ public:
+  RoleBuilder(JobContext* context, const DagIndex& index, const Fold& fold, const StaticLayout& layout,
+              RoleStorage* out);
+  void Build();
+
+ private:
+  // What a formal (or another operand) stands for, before a microbatch is chosen. Classes with one identity
+  // through forwarding (Formal::alias_of) share the root's slots.
+  struct SlotClass {
+    uint32_t parent = kNone;  // kNone: a root
+    uint32_t fixed = kNone;   // static buffer, the same for every microbatch
+    uint32_t input = kNone;   // InputId: filled by a load
+    int64_t bytes = 0;
+    runtime::BufferKind kind = runtime::BufferKind::kActivation;
+    DType type = DType::kF32;
+    const char* name = "";
+  };
+  enum class KeyKind : uint8_t { kValue, kInput, kSaved, kCotangent, kGradient, kFixed };
+  using Key = std::tuple<KeyKind, uint32_t, uint32_t>;
+
+  // A template of this role.
+  struct Local {
+    TemplateId id = 0;
+    const NodeTemplate* node = nullptr;
+    uint32_t first_node = 0;  // into task_of_, minus mb_begin: index is first_node + microbatch
+    uint32_t first_class = 0, class_count = 0;  // operand classes, formal order
+    uint32_t accumulator = kNone;               // kAccumulate of microbatches: static buffer
+    int32_t first_microbatch = INT32_MIN;       // of kAccumulate, in stream order: it assigns
+    bool elided = false;                        // that first one is bound directly and needs no task
+    runtime::Task row{};                        // all but what depends on the microbatch
+    std::vector<uint32_t> predecessors;         // locals
+    std::vector<uint32_t> inputs;               // root classes of batch fields that it reads
+    // Gradients of a BW whose first contribution is written into the accumulator: (operand, local of the
+    // accumulate).
+    std::vector<std::pair<uint32_t, uint32_t>> direct;
+  };
+  struct Elided {
+    uint32_t local = 0;
+    int32_t microbatch = 0;
+    uint32_t next_task = 0;  // the first task that would follow it on its stream
+    uint32_t stream_index = 0;
+  };
+
+  void CollectLocals();
+  void AddBodies();
+  void BindBody(Local& local);
+  void BindOthers(Local& local);
+  uint32_t ClassOf(const Formal& formal, const Local& local);
+  uint32_t ClassOfValue(ValueId value);
+  uint32_t Intern(const Key& key, const SlotClass& fresh);
+  uint32_t Root(uint32_t slot_class) const;
+  uint32_t BufferFor(uint32_t slot_class, int32_t microbatch);
+
+  void PlanMessage(Local& local);
+  void PlanCollective(Local& local);
+  void PlanLossFold(Local& local);
+  uint32_t PeerSlot(const NodeTemplate& message);
+  uint32_t CommunicatorSlot(const NodeTemplate& collective);
+  void AddTerms(const Local& local, runtime::Collective& collective);
+  std::vector<TemplateId> HostedBy(uint32_t device) const;
+
+  void FindFirstAccumulates();
+  void EmitStreams();
+  void EmitLoads(const Local& local, int32_t microbatch);
+  void EmitItem(const OrderItem& item);
+  void AddTask(runtime::Task row, uint32_t local, std::initializer_list<uint32_t> operands);
+  void AddWaits();
+  void AddScratch();
+
+  JobContext& context_;
+  const DagIndex& index_;
+  const Dag& dag_;
+  const Graph& graph_;
+  const Fold& fold_;
+  const StaticLayout& layout_;
+  RoleStorage& out_;
+  uint32_t device_;  // the role's first: represents all
+
+  std::vector<TemplateId> templates_;
+  std::vector<Local> locals_;
+  std::vector<uint32_t> local_of_;  // per template
+  std::vector<uint32_t> orders_;
+  std::map<Key, uint32_t> class_index_;
+  std::vector<SlotClass> classes_;
+  std::vector<uint32_t> operand_classes_;
+  std::vector<uint32_t> slots_;  // [class][microbatch]: buffer
+  std::map<std::pair<RegionId, Pass>, uint32_t> body_index_;
+  std::map<GroupId, uint32_t> peer_slot_;
+  std::map<std::pair<GroupId, bool>, uint32_t> communicator_slot_;
+  std::vector<std::vector<uint32_t>> communicators_;  // per slot: devices, as device_ sees it
+  std::vector<uint32_t> task_of_;                     // per local node: its (last) task
+  std::vector<uint32_t> local_of_task_;               // kNone: a load
+  std::vector<Elided> elided_;
+  std::map<uint32_t, std::vector<uint32_t>> load_of_;  // input class -> task a microbatch
+  uint16_t stream_ = 0;                                // being emitted
+  uint32_t atomic_ = kNone;                            // fused node being emitted
+  Picoseconds atomic_cost_ =
+      -1;  // its figure still to be given to its first task; -1: the parts have their own
+  bool atomic_charged_ = false;
+};
+
+}  // namespace piper::ir

@@ -1,0 +1,356 @@
+// RoleBuilder's second half: tasks in stream order, and the waits between streams.
+#include <algorithm>
+
+#include "ir/lower/role_builder.h"
+#include "ir/support/result.h"
+
+namespace piper::ir {
+
+using runtime::Task;
+using runtime::TaskKind;
+
+// A kGradient's first contribution goes straight into the accumulator, so that no copy runs.
+void RoleBuilder::FindFirstAccumulates() {
+  for (uint32_t o : orders_) {
+    for (const OrderItem& item : dag_.orders[o].items) {
+      const TemplateId t = index_.template_of[item.node];
+      Local& local = locals_[local_of_[t]];
+      if (local.accumulator == kNone || local.first_microbatch != INT32_MIN) continue;
+      local.first_microbatch = local.node->mb_begin + static_cast<int32_t>(item.node - dag_.first_node[t]);
+      for (uint32_t from : local.predecessors) {
+        Local& producer = locals_[from];
+        if (producer.node->kind != NodeKind::kCompute || producer.node->pass != Pass::kBW ||
+            producer.node->region != local.node->region) {
+          continue;
+        }
+        const Body& body = index_.BodyOf(*producer.node);
+        for (uint32_t f = 0; f < body.formals.size(); ++f) {
+          const Formal& formal = body.formals[f];
+          if (formal.kind != FormalKind::kGradient || formal.parameter != local.node->gradients[0].parameter)
+            continue;
+          PIPER_CHECK(formal.alias_of == kNone, "a forwarded gradient: " + local.node->name);
+          producer.direct.emplace_back(f, local_of_[t]);
+          local.elided = true;
+        }
+      }
+    }
+  }
+}
+
+uint32_t RoleBuilder::BufferFor(uint32_t slot_class, int32_t microbatch) {
+  const SlotClass& what = classes_[slot_class];
+  if (what.fixed != kNone) return what.fixed;
+  uint32_t& slot =
+      slots_[size_t{slot_class} * static_cast<size_t>(dag_.microbatches) + static_cast<size_t>(microbatch)];
+  if (slot == kNone) {
+    slot = static_cast<uint32_t>(out_.buffers.size());
+    out_.buffers.push_back(
+        {0, what.bytes, what.kind, static_cast<runtime::ElementType>(what.type), what.name});
+  }
+  return slot;
+}
+
+void RoleBuilder::AddTask(Task row, uint32_t local, std::initializer_list<uint32_t> operands) {
+  row.stream = stream_;
+  if (operands.size() > 0) {
+    row.first_operand = static_cast<uint32_t>(out_.task_operands.size());
+    row.operand_count = static_cast<uint32_t>(operands.size());
+    out_.task_operands.insert(out_.task_operands.end(), operands.begin(), operands.end());
+  }
+  if (row.kind != TaskKind::kLoad) {
+    row.atomic = atomic_;
+    if (atomic_cost_ >= 0) {
+      row.cost = atomic_charged_ ? 0 : atomic_cost_;
+      atomic_charged_ = true;
+    }
+  }
+  out_.tasks.push_back(row);
+  local_of_task_.push_back(local);
+}
+
+// Loads the batch fields that the node is the first to read, on the stream that is being emitted.
+void RoleBuilder::EmitLoads(const Local& local, int32_t microbatch) {
+  for (uint32_t input : local.inputs) {
+    std::vector<uint32_t>& loads = load_of_[input];
+    if (loads.empty()) loads.assign(static_cast<size_t>(dag_.microbatches), kNone);
+    if (loads[static_cast<size_t>(microbatch)] != kNone) continue;
+    loads[static_cast<size_t>(microbatch)] = static_cast<uint32_t>(out_.tasks.size());
+    Task load{};
+    load.kind = TaskKind::kLoad;
+    load.microbatch = microbatch;
+    load.argument = classes_[input].input;
+    load.bytes = classes_[input].bytes;
+    load.name = context_.job->InternString(std::string("load ") + classes_[input].name);
+    load.origin = index_.origin[local.node->origin];
+    load.atomic = kNone;
+    AddTask(load, kNone, {BufferFor(input, microbatch)});
+  }
+}
+
+void RoleBuilder::EmitItem(const OrderItem& item) {
+  const TemplateId t = index_.template_of[item.node];
+  const uint32_t l = local_of_[t];
+  PIPER_CHECK(l != kNone, "an order lists a node of another host: " + dag_.templates[t].name);
+  const Local& local = locals_[l];
+  const NodeTemplate& node = *local.node;
+  const int32_t microbatch = node.mb_begin + static_cast<int32_t>(item.node - dag_.first_node[t]);
+  uint32_t& task = task_of_[local.first_node + static_cast<uint32_t>(microbatch)];
+  PIPER_CHECK(task == kNone, "a node in two orders: " + node.name);
+  Task row = local.row;
+  row.microbatch = microbatch;
+  row.origin = index_.origin[item.origin != 0 ? item.origin : node.origin];
+  const uint32_t* classes = operand_classes_.data() + local.first_class;
+  switch (node.kind) {
+    case NodeKind::kAccumulate:
+      if (node.step_level()) {  // a tied sum on one host: first += each other
+        const std::vector<uint32_t>& terms = layout_.contributions.at(t);
+        for (size_t i = 1; i < terms.size(); ++i) AddTask(row, l, {terms[0], terms[i]});
+        if (terms.size() < 2) {
+          row.kind = TaskKind::kBarrier;
+          AddTask(row, l, {});
+        }
+      } else if (local.elided && microbatch == local.first_microbatch) {
+        elided_.push_back({l, microbatch, static_cast<uint32_t>(out_.tasks.size()), stream_});
+        return;
+      } else {
+        row.flag = microbatch == local.first_microbatch ? 1 : 0;
+        AddTask(row, l, {local.accumulator, BufferFor(classes[0], microbatch)});
+      }
+      break;
+    case NodeKind::kLossFold: {
+      const uint32_t result = layout_.loss_parts.at(local.row.argument);
+      row.argument = 0;
+      AddTask(row, l, {});
+      Task& added = out_.tasks.back();
+      added.first_operand = static_cast<uint32_t>(out_.task_operands.size());
+      out_.task_operands.push_back(result);
+      int32_t begin = 0, end = static_cast<int32_t>(dag_.microbatches);
+      for (uint32_t from : local.predecessors) {
+        if (locals_[from].node->kind != NodeKind::kCompute) continue;
+        begin = locals_[from].node->mb_begin;
+        end = locals_[from].node->mb_end;
+      }
+      for (int32_t mb = begin; mb < end; ++mb) out_.task_operands.push_back(BufferFor(classes[0], mb));
+      added.operand_count = static_cast<uint32_t>(out_.task_operands.size()) - added.first_operand;
+      break;
+    }
+    case NodeKind::kNorm:
+    case NodeKind::kClip:
+      AddTask(row, l, {layout_.norm});
+      break;
+    default: {
+      AddTask(row, l, {});
+      Task& added = out_.tasks.back();
+      added.first_operand = static_cast<uint32_t>(out_.task_operands.size());
+      added.operand_count = local.class_count;
+      for (uint32_t c = 0; c < local.class_count; ++c) {
+        uint32_t buffer = kNone;
+        for (const auto& [operand, accumulate] : local.direct) {
+          if (operand == c && locals_[accumulate].first_microbatch == microbatch)
+            buffer = locals_[accumulate].accumulator;
+        }
+        out_.task_operands.push_back(buffer != kNone ? buffer : BufferFor(classes[c], microbatch));
+      }
+    }
+  }
+  task = static_cast<uint32_t>(out_.tasks.size()) - 1;
+}
+
+void RoleBuilder::EmitStreams() {
+  for (uint32_t& slot_class : operand_classes_) slot_class = Root(slot_class);
+  slots_.assign(classes_.size() * static_cast<size_t>(dag_.microbatches), kNone);
+  size_t operands = 0;
+  for (Local& local : locals_) {
+    for (uint32_t c = 0; c < local.class_count; ++c) {
+      const uint32_t slot_class = operand_classes_[local.first_class + c];
+      if (classes_[slot_class].input == kNone) continue;
+      if (std::find(local.inputs.begin(), local.inputs.end(), slot_class) == local.inputs.end()) {
+        local.inputs.push_back(slot_class);
+      }
+    }
+    operands += local.class_count * static_cast<size_t>(local.node->node_count());
+  }
+  out_.tasks.reserve(task_of_.size());
+  local_of_task_.reserve(task_of_.size());
+  out_.task_operands.reserve(operands);
+  const NameId compute = InternName("compute"), send = InternName("send");
+  for (uint32_t o : orders_) {
+    const StreamOrder& order = dag_.orders[o];
+    stream_ = static_cast<uint16_t>(out_.streams.size());
+    runtime::Stream stream{};
+    std::string name = NameText(order.stream);
+    if (order.peer != 0) name += (order.stream == send ? ">" : "<") + NameText(order.peer);
+    stream.name = context_.job->Intern(name);
+    stream.first_task = static_cast<uint32_t>(out_.tasks.size());
+    stream.computes = order.stream == compute;
+    for (size_t i = 0; i < order.items.size(); ++i) {
+      const OrderItem& item = order.items[i];
+      if (item.atomic == kNone || item.atomic != atomic_) {
+        atomic_ = item.atomic;
+        atomic_charged_ = false;
+        atomic_cost_ =
+            atomic_ != kNone && atomic_ < dag_.atomic_costs.size() ? dag_.atomic_costs[atomic_] : -1;
+        // Loads of a whole fused node stand before it.
+        for (size_t k = i;
+             k < order.items.size() && (k == i || (atomic_ != kNone && order.items[k].atomic == atomic_));
+             ++k) {
+          const TemplateId t = index_.template_of[order.items[k].node];
+          PIPER_CHECK(local_of_[t] != kNone,
+                      "an order lists a node of another host: " + dag_.templates[t].name);
+          const Local& local = locals_[local_of_[t]];
+          if (local.inputs.empty()) continue;
+          EmitLoads(local,
+                    local.node->mb_begin + static_cast<int32_t>(order.items[k].node - dag_.first_node[t]));
+        }
+      }
+      EmitItem(item);
+      if (out_.tasks.size() > stream.first_task && out_.tasks.back().kind == TaskKind::kCompute)
+        stream.computes = 1;
+    }
+    atomic_ = kNone;
+    stream.task_count = static_cast<uint32_t>(out_.tasks.size()) - stream.first_task;
+    // A fused node of which one task is left is an ordinary task.
+    for (uint32_t i = stream.first_task; i < out_.tasks.size(); ++i) {
+      const uint32_t atomic = out_.tasks[i].atomic;
+      const bool before = i > stream.first_task && out_.tasks[i - 1].atomic == atomic;
+      const bool after = i + 1 < out_.tasks.size() && out_.tasks[i + 1].atomic == atomic;
+      if (atomic != kNone && !before && !after) out_.tasks[i].atomic = kNone;
+    }
+    out_.streams.push_back(stream);
+  }
+  for (const Elided& elided : elided_) {
+    const Local& local = locals_[elided.local];
+    for (uint32_t from : local.predecessors) {
+      const Local& producer = locals_[from];
+      if (producer.node->kind == NodeKind::kCompute && producer.node->pass == Pass::kBW) {
+        task_of_[local.first_node + static_cast<uint32_t>(elided.microbatch)] =
+            task_of_[producer.first_node + static_cast<uint32_t>(elided.microbatch)];
+      }
+    }
+  }
+  for (const Local& local : locals_) {
+    for (int32_t mb = local.node->mb_begin; mb < local.node->mb_end; ++mb) {
+      PIPER_CHECK(task_of_[local.first_node + static_cast<uint32_t>(mb)] != kNone,
+                  "in no order: " + local.node->name);
+    }
+  }
+}
+
+void RoleBuilder::AddWaits() {
+  const size_t streams = out_.streams.size();
+  std::vector<uint8_t> receives(streams, 0);
+  for (const Task& task : out_.tasks) receives[task.stream] |= task.kind == TaskKind::kRecv;
+  // Temporal edges between nodes, and what an elided accumulate would have waited for.
+  std::vector<std::pair<uint32_t, uint32_t>> extra;
+  const auto task_of_node = [&](NodeId node) {
+    const TemplateId t = index_.template_of[node];
+    const Local& local = locals_[local_of_[t]];
+    return task_of_[local.first_node + static_cast<uint32_t>(local.node->mb_begin) +
+                    (node - dag_.first_node[t])];
+  };
+  for (const TemporalEdge& edge : dag_.temporal) {
+    if (edge.distance != 0) continue;  // steps do not overlap
+    const bool from = local_of_[index_.template_of[edge.from]] != kNone;
+    const bool to = local_of_[index_.template_of[edge.to]] != kNone;
+    if (from && to) {
+      extra.emplace_back(task_of_node(edge.to), task_of_node(edge.from));
+    } else if (to) {
+      context_.diag->Error(dag_.origins[edge.origin], DiagKind::kBadEdge,
+                           "an edge between devices that exchange no message: " + dag_.NodeName(edge.from) +
+                               " -> " + dag_.NodeName(edge.to));
+    }
+  }
+  const auto for_each_awaited = [&](const Local& local, int32_t microbatch, auto&& visit) {
+    for (uint32_t from : local.predecessors) {
+      const Local& producer = locals_[from];
+      const NodeTemplate& node = *producer.node;
+      if (node.step_level()) {
+        visit(task_of_[producer.first_node - 1]);
+      } else if (!local.node->step_level()) {
+        if (microbatch >= node.mb_begin && microbatch < node.mb_end) {
+          visit(task_of_[producer.first_node + static_cast<uint32_t>(microbatch)]);
+        }
+      } else {
+        for (int32_t mb = node.mb_begin; mb < node.mb_end; ++mb) {
+          visit(task_of_[producer.first_node + static_cast<uint32_t>(mb)]);
+        }
+      }
+    }
+  };
+  for (const Elided& elided : elided_) {
+    const runtime::Stream& stream = out_.streams[elided.stream_index];
+    if (elided.next_task >= stream.first_task + stream.task_count) continue;
+    for_each_awaited(locals_[elided.local], elided.microbatch,
+                     [&](uint32_t awaited) { extra.emplace_back(elided.next_task, awaited); });
+  }
+  std::sort(extra.begin(), extra.end());
+  // known[s][q]: how far stream s knows stream q to be done. On receive streams data may arrive out of order
+  // (messages with latencies of their own), so there only the very task counts.
+  std::vector<uint32_t> known(streams * streams, 0), furthest(streams, 0);
+  std::vector<uint64_t> received_by(streams <= 64 ? out_.tasks.size() : 0, 0);
+  std::vector<uint32_t> touched, awaited_receives;
+  size_t next_extra = 0;
+  for (uint32_t t = 0; t < out_.tasks.size(); ++t) {
+    Task& task = out_.tasks[t];
+    const auto visit = [&](uint32_t awaited) {
+      const uint16_t stream = out_.tasks[awaited].stream;
+      if (stream == task.stream) {
+        PIPER_CHECK(awaited <= t,
+                    "an order that contradicts the data: " + std::string(context_.job->Text(task.name)));
+        return;
+      }
+      if (receives[stream]) {
+        awaited_receives.push_back(awaited);
+        return;
+      }
+      if (furthest[stream] == 0) touched.push_back(stream);
+      furthest[stream] = std::max(furthest[stream], awaited + 1);
+    };
+    if (local_of_task_[t] != kNone) {
+      const Local& local = locals_[local_of_task_[t]];
+      for_each_awaited(local, task.microbatch, visit);
+      for (uint32_t input : local.inputs) visit(load_of_.at(input)[static_cast<size_t>(task.microbatch)]);
+    }
+    for (; next_extra < extra.size() && extra[next_extra].first == t; ++next_extra)
+      visit(extra[next_extra].second);
+    task.first_wait = static_cast<uint32_t>(out_.waits.size());
+    for (uint32_t stream : touched) {
+      uint32_t& done = known[size_t{task.stream} * streams + stream];
+      if (furthest[stream] > done) {
+        out_.waits.push_back(furthest[stream] - 1);
+        done = furthest[stream];
+      }
+      furthest[stream] = 0;
+    }
+    for (uint32_t awaited : awaited_receives) {
+      if (!received_by.empty()) {
+        const uint64_t bit = uint64_t{1} << task.stream;
+        if ((received_by[awaited] & bit) != 0) continue;
+        received_by[awaited] |= bit;
+      }
+      out_.waits.push_back(awaited);
+    }
+    std::sort(out_.waits.begin() + task.first_wait, out_.waits.end());
+    out_.waits.erase(std::unique(out_.waits.begin() + task.first_wait, out_.waits.end()), out_.waits.end());
+    task.wait_count = static_cast<uint32_t>(out_.waits.size()) - task.first_wait;
+    touched.clear();
+    awaited_receives.clear();
+  }
+}
+
+void RoleBuilder::AddScratch() {
+  for (runtime::Stream& stream : out_.streams) {
+    int64_t bytes = 0;
+    for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t) {
+      if (out_.tasks[t].kind == TaskKind::kCompute) {
+        bytes = std::max(bytes, out_.bodies[out_.tasks[t].argument].scratch_bytes);
+      }
+    }
+    if (bytes == 0) continue;
+    stream.scratch = static_cast<uint32_t>(out_.buffers.size());
+    out_.buffers.push_back({0, bytes, runtime::BufferKind::kScratch, runtime::ElementType::kF32,
+                            context_.job->Intern(std::string("scratch of ") + stream.name)});
+  }
+}
+
+}  // namespace piper::ir
