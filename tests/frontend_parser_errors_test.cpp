@@ -1,5 +1,6 @@
 // The parser on bad input: messages are located, in our words, several a run; nothing crashes or hangs.
 #include <chrono>
+#include <cstdlib>
 
 #include <gtest/gtest.h>
 
@@ -163,11 +164,12 @@ TEST(ParserErrors, MutantsNeverCrash) {
                                                 "if ", "else ", "fn ", "for ", "tag ", "not ", "5 %", "\xC3\xA9", "\xFF", "\\",
                                                 ",", "lanes ", "per ", "F", "*", "-", "?", ".", ":", "1e", "_"};
   Random random(2024);
+  const int rounds = std::getenv("PIPER_SOAK") != nullptr ? 20'000 : 400;
   size_t accepted = 0;
   for (const std::string& name : SyntaxInputs()) {
     const std::string original = ReadText("tests/syntax/" + name + ".piper");
     ASSERT_FALSE(original.empty());
-    for (int i = 0; i < 400; ++i) {
+    for (int i = 0; i < rounds; ++i) {
       std::string text = original;
       for (size_t edits = 1 + random.Below(4); edits > 0; --edits) {
         size_t at = random.Below(text.size());
