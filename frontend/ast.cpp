@@ -60,9 +60,10 @@ std::string_view ExprKindName(ExprKind kind) {
 
 std::string_view StmtKindName(StmtKind kind) {
   static constexpr std::array<std::string_view, 30> kNames = {
-      "let",  "assign", "expression", "return", "for",       "if",      "fn",     "expect",   "lanes", "barrier",
-      "steps", "mesh",  "cut",        "split",  "place",     "shard",   "zero",   "order",    "edge",  "limit",
-      "stream", "recompute", "offload", "freeze", "run",     "numerics", "cost",  "slowdown", "assert", "use"};
+      "let",   "assign",   "expression", "return",   "for",    "if",        "fn",      "expect",
+      "lanes", "barrier",  "steps",      "mesh",     "cut",    "split",     "place",   "shard",
+      "zero",  "order",    "edge",       "limit",    "stream", "recompute", "offload", "freeze",
+      "run",   "numerics", "cost",       "slowdown", "assert", "use"};
   return kNames.at(static_cast<size_t>(kind));
 }
 
@@ -79,19 +80,27 @@ std::string_view PassName(Pass pass) {
 
 Pass PassOfName(NameId name) {
   switch (name) {
-    case names::kF: return Pass::kF;
-    case names::kB: return Pass::kB;
-    case names::kBI: return Pass::kBI;
-    case names::kBW: return Pass::kBW;
-    case names::kR: return Pass::kR;
-    case names::kU: return Pass::kU;
-    default: return Pass::kNone;
+    case names::kF:
+      return Pass::kF;
+    case names::kB:
+      return Pass::kB;
+    case names::kBI:
+      return Pass::kBI;
+    case names::kBW:
+      return Pass::kBW;
+    case names::kR:
+      return Pass::kR;
+    case names::kU:
+      return Pass::kU;
+    default:
+      return Pass::kNone;
   }
 }
 
 std::string_view BinaryOpText(BinaryOp op) {
-  static constexpr std::array<std::string_view, 18> kTexts = {"or", "and", "==", "!=", "<",  "<=", ">", ">=", "divides",
-                                                              "learns", "by", "..", "+", "-", "*", "/", "%", "@"};
+  static constexpr std::array<std::string_view, 18> kTexts = {
+      "or",     "and", "==", "!=", "<", "<=", ">", ">=", "divides",
+      "learns", "by",  "..", "+",  "-", "*",  "/", "%",  "@"};
   return kTexts.at(static_cast<size_t>(op));
 }
 

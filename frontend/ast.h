@@ -1,47 +1,44 @@
 // The syntax tree of `.piper` text: what the parser builds, the formatter's and the elaborator's input.
 //
-// Plain structs in an arena: an Ast owns the memory of all files of one compilation and the table that turns every
-// identifier into a small integer, so that equal names have equal ids across files. Nodes are never freed one by
-// one; pointers and spans stay valid as long as the Ast. Nodes hold spans into the arena and are mutable: `slot`
-// fields start at kNoSlot and belong to the elaborator, which may cache what it resolves.
+// Plain structs in an arena: an Ast owns the memory of all files of one compilation and the table that turns
+// every identifier into a small integer, so that equal names have equal ids across files. Nodes are never
+// freed one by one; pointers and spans stay valid as long as the Ast. Nodes hold spans into the arena and are
+// mutable: `slot` fields start at kNoSlot and belong to the elaborator, which may cache what it resolves.
 //
 // Shape rules that readers may rely on:
-//  * Operator chains are flat. `a + b - c` is one ChainExpr of three operands, however long; the depth of any tree
-//    is at most kMaxTreeDepth, so recursive walks are safe.
-//  * After a syntax error the tree holds only the statements that parsed; no pointer documented as non-null is null.
+//  * Operator chains are flat. `a + b - c` is one ChainExpr of three operands, however long; the depth of
+//    any tree is at most kMaxTreeDepth, so recursive walks are safe.
+//  * After a syntax error the tree holds only the statements that parsed; no pointer is null unless its
+//    comment says so.
 //  * Every node has a non-empty range, in bytes.
 //
 // Words. Reserved everywhere, except after `.`, as the key of `key = value` in brackets, and as a label:
 //   let var fn return for in if else true false and or not expect per
-// Everything else is an ordinary name that is special only where the grammar asks for it: the words that start a
-// declaration (import module model topology strategy train eval infer test) at top level, `param` and `forward` in a
-// module, `device` and `level` in a topology, the directive words at the start of a statement of a strategy
-// (mesh cut split place shard zero order edge limit stream recompute offload freeze run numerics cost slowdown assert
-// use override), connecting words (as into on over where via with within folds joined by of live to hint keep
-// capacity uneven distance requires divides learns from) after what they connect; `tag NAME {`, `lanes {`,
-// `steps "..."` and `table from "..."` by their shape. The pass names F B BI BW R U cannot be bound.
 //
-// Selector or list? `[..]` is a kSelector if one of its items is `key = value`, `*`, `x.*` or has `not`, `or`, `and` at its
-// top, or where a directive wants a selector; any other `[..]` is a kList. Where the elaborator wants a `sel` (a
-// parameter of that type, say) it reads a kList's items exactly as a selector's: both are BracketExpr.
-// A pass name immediately before `[` makes a selector (`F[stage = s, mb = i]`), a pass name alone is the selector of
-// the whole pass; any other expression before `[` is an IndexExpr, whose items are read as selector items if the base
-// turns out to be a `sel`. An expression statement whose value is a `sel` or a `schedule` is a step: it yields; a
-// kList there (`[send]` in an order) is to be read as a selector.
+// Everything else is an ordinary name that is special only where the grammar asks for it: the words that
+// start a declaration (import module model topology strategy train eval infer test) at top level, `param` and
+// `forward` in a module, `device` and `level` in a topology, the directive words at the start of a statement
+// of a strategy (mesh cut split place shard zero order edge limit stream recompute offload freeze run
+// numerics cost slowdown assert use override), connecting words (as into on over where via with within folds
+// joined by of live to hint keep capacity uneven distance requires divides learns from) after what they
+// connect; `tag NAME {`, `lanes {`, `steps "..."` and `table from "..."` by their shape. The pass names F B
+// BI BW R U cannot be bound.
+//
+// Selector or list? `[..]` is a kSelector if one of its items is `key = value`, `*`, `x.*` or has `not`,
+// `or`, `and` at its top, or where a directive wants a selector; any other `[..]` is a kList. Where the
+// elaborator wants a `sel` (a parameter of that type, say) it reads a kList's items exactly as a selector's:
+// both are BracketExpr. A pass name immediately before `[` makes a selector (`F[stage = s, mb = i]`), a pass
+// name alone is the selector of the whole pass; any other expression before `[` is an IndexExpr, whose items
+// are read as selector items if the base turns out to be a `sel`. An expression statement whose value is a
+// `sel` or a `schedule` is a step: it yields; a kList there (`[send]` in an order) is to be read as a
+// selector.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <memory>
-#include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
-#include <unordered_map>
-#include <utility>
-#include <vector>
 
+#include "frontend/ast_storage.h"
 #include "ir/support/source.h"
 #include "ir/support/units.h"
 
@@ -54,93 +51,7 @@ using ir::SourceRange;
 constexpr int kMaxDepth = 256;
 constexpr int kMaxTreeDepth = 1024;
 
-// ---------------------------------------------------------------------------------------------------- names
-
-using NameId = uint32_t;
-constexpr NameId kNoName = 0;  // the empty text
-
-// Names that the compiler knows from the start; NameId constants names::kF, names::kBarrier, ...
-#define PIPER_KNOWN_NAMES(X)                                                                                        \
-  X(kF, "F") X(kB, "B") X(kBI, "BI") X(kBW, "BW") X(kR, "R") X(kU, "U") X(kW, "W") X(kT, "T") X(kStar, "*")         \
-  X(kUnderscore, "_") X(kBarrier, "barrier") X(kFused, "fused") X(kGreedy, "greedy") X(kForward, "forward")         \
-  X(kAll, "all") X(kLast, "last") X(kSize, "size") X(kCount, "count") X(kZip, "zip") X(kPad, "pad")                 \
-  X(kInt, "int") X(kFloat, "float") X(kBool, "bool") X(kString, "string") X(kSel, "sel") X(kSchedule, "schedule")   \
-  X(kAxis, "axis") X(kDim, "dim") X(kFn, "fn") X(kQueue, "queue") X(kLoss, "loss") X(kStrategy, "strategy")         \
-  X(kModel, "model") X(kTopology, "topology") X(kOptimizer, "optimizer") X(kQuantity, "quantity") X(kAny, "any")    \
-  X(kTime, "time") X(kBytes, "bytes") X(kRate, "rate") X(kStd, "std")
-
-namespace names {
-enum : NameId {
-  kFirstUnused = 0,
-#define PIPER_NAME(id, text) id,
-  PIPER_KNOWN_NAMES(PIPER_NAME)
-#undef PIPER_NAME
-      kKnownEnd,
-};
-}  // namespace names
-
-// Interns identifiers. Ids are dense, in order of first appearance, so they may index vectors.
-class NameTable {
- public:
-  NameTable();
-  NameId Intern(std::string_view text);
-  // kNoName if the text was never interned.
-  NameId Find(std::string_view text) const;
-  std::string_view Text(NameId name) const { return texts_[name]; }
-  size_t size() const { return texts_.size(); }
-
- private:
-  std::string_view Store(std::string_view text);
-  std::unordered_map<std::string_view, NameId> ids_;
-  std::vector<std::string_view> texts_;
-  std::vector<std::unique_ptr<char[]>> blocks_;
-  size_t block_used_ = 0;
-  size_t block_size_ = 0;
-};
-
-// ---------------------------------------------------------------------------------------------------- memory
-
-// Bump allocator for trivially destructible nodes.
-class Arena {
- public:
-  template <typename T>
-  T* New() {
-    static_assert(std::is_trivially_destructible_v<T>);
-    return new (Allocate(sizeof(T), alignof(T))) T();
-  }
-  template <typename T>
-  std::span<T> Copy(const std::vector<T>& items) {
-    static_assert(std::is_trivially_destructible_v<T>);
-    if (items.empty()) return {};
-    T* data = static_cast<T*>(Allocate(sizeof(T) * items.size(), alignof(T)));
-    std::uninitialized_copy(items.begin(), items.end(), data);
-    return {data, items.size()};
-  }
-  std::string_view CopyText(std::string_view text) {
-    if (text.empty()) return {};
-    char* data = static_cast<char*>(Allocate(text.size(), 1));
-    std::memcpy(data, text.data(), text.size());
-    return {data, text.size()};
-  }
-  size_t bytes() const { return total_; }
-
- private:
-  void* Allocate(size_t size, size_t align) {
-    used_ = (used_ + align - 1) & ~(align - 1);
-    if (used_ + size > capacity_) Grow(size);
-    void* result = blocks_.back().get() + used_;
-    used_ += size;
-    return result;
-  }
-  void Grow(size_t size);
-  std::vector<std::unique_ptr<std::byte[]>> blocks_;
-  size_t used_ = 0;
-  size_t capacity_ = 0;
-  size_t total_ = 0;
-};
-
-template <typename T>
-using List = std::span<T>;
+// ---------------------------------------------------------------------------------------------------- parts
 
 // A resolved place of a variable, filled by the elaborator.
 constexpr int32_t kNoSlot = -1;
@@ -157,8 +68,8 @@ struct Stmt;
 struct FnDecl;
 struct TypeRef;
 
-// Statements in braces. Its value, where one is wanted, is that of the last statement (an expression, or an `if`
-// whose chosen block has one).
+// Statements in braces. Its value, where one is wanted, is that of the last statement (an expression, or an
+// `if` whose chosen block has one).
 struct Block {
   SourceRange range;  // with the braces
   List<Stmt*> statements;
@@ -171,7 +82,8 @@ struct Pattern {
   bool tuple = false;
 };
 
-// ---------------------------------------------------------------------------------------------------- expressions
+// ----------------------------------------------------------------------------------------------------
+// expressions
 
 enum class ExprKind : uint8_t {
   kNumber,         // NumberExpr: 3, 1e-3, 25 MiB, 5 %
@@ -203,10 +115,10 @@ struct Expr {
 
 // A number, with or without a unit.
 struct NumberExpr : Expr {
-  bool is_int = false;                          // written without point or exponent, and without a unit
+  bool is_int = false;  // written without point or exponent, and without a unit
   ir::UnitKind unit = ir::UnitKind::kNone;
-  int64_t int_value = 0;                        // if is_int
-  double value = 0;                             // always; in base units (units.h) where there is a unit
+  int64_t int_value = 0;  // if is_int
+  double value = 0;       // always; in base units (units.h) where there is a unit
 };
 
 struct StringExpr : Expr {
@@ -223,7 +135,8 @@ struct NameExpr : Expr {
   int32_t frame = kNoSlot;  // spare, for the elaborator (how many scopes out, say)
 };
 
-// One entry of `[..]`: `value`, `key = value`, `not key = value`, or `*`. `ep.*` is a MemberExpr of names::kStar.
+// One entry of `[..]`: `value`, `key = value`, `not key = value`, or `*`. `ep.*` is a MemberExpr of
+// names::kStar.
 struct Item {
   SourceRange range;
   NameRef key;           // key.name == kNoName if none
@@ -238,7 +151,8 @@ std::string_view PassName(Pass pass);
 // The pass that a name spells, kNone if it spells none.
 Pass PassOfName(NameId name);
 
-// kList: `[a, b]`; kSelector: `[layer = 3, not norm, *]`, `F[stage = s]`, and `F` alone (then no items and has_bracket is false).
+// kList: `[a, b]`; kSelector: `[layer = 3, not norm, *]`, `F[stage = s]`, and `F` alone (then no items and
+// has_bracket is false).
 struct BracketExpr : Expr {
   Pass pass = Pass::kNone;
   bool has_bracket = true;
@@ -268,6 +182,7 @@ struct UnaryExpr : Expr {
   Expr* operand = nullptr;
 };
 
+// clang-format off
 // By rising precedence; the operators of one level (one comment line) associate to the left in one ChainExpr.
 enum class BinaryOp : uint8_t {
   kOr,                                                        // or
@@ -279,6 +194,7 @@ enum class BinaryOp : uint8_t {
   kAdd, kSubtract,                                            // + -
   kMultiply, kDivide, kModulo, kContract,                     // * / % @
 };
+// clang-format on
 std::string_view BinaryOpText(BinaryOp op);
 
 struct ChainLink {
@@ -287,7 +203,8 @@ struct ChainLink {
   Expr* operand = nullptr;
 };
 
-// first op operand op operand ...: folded from the left. All ops are of one precedence level; `rest` is not empty.
+// first op operand op operand ...: folded from the left. All ops are of one precedence level; `rest` is not
+// empty.
 struct ChainExpr : Expr {
   Expr* first = nullptr;
   List<ChainLink> rest;
@@ -357,29 +274,31 @@ enum class TypeKind : uint8_t {
   kTuple,   // (int, sel)
 };
 
-// A dimension of a tensor type: a name (`batch`), a name with its size (`qkv = 3`), or a bare size (`4 * embed`).
+// A dimension of a tensor type: a name (`batch`), a name with its size (`qkv = 3`), or a bare size (`4 *
+// embed`).
 struct TypeDim {
   SourceRange range;
-  NameRef name;           // kNoName for a bare size
-  Expr* size = nullptr;   // null if only a name
+  NameRef name;          // kNoName for a bare size
+  Expr* size = nullptr;  // null if only a name
 };
 
-// `[int]` is a kList where the one item is a known type word (int float bool string sel schedule axis dim fn queue
-// loss strategy model topology optimizer quantity any time bytes rate) or a bracket; any other bracket is a kTensor.
+// `[int]` is a kList where the one item is a known type word (int float bool string sel schedule axis dim fn
+// queue loss strategy model topology optimizer quantity any time bytes rate) or a bracket; any other bracket
+// is a kTensor.
 struct TypeRef {
   TypeKind kind;
   SourceRange range;
-  NameRef name;                // kName; the dtype of a kTensor (kNoName if absent)
-  List<TypeRef*> arguments;    // kList, kQueue: the element; kFn, kTuple: the parts
-  TypeRef* result = nullptr;   // kFn; may be null
-  List<TypeDim> dims;          // kTensor
+  NameRef name;               // kName; the dtype of a kTensor (kNoName if absent)
+  List<TypeRef*> arguments;   // kList, kQueue: the element; kFn, kTuple: the parts
+  TypeRef* result = nullptr;  // kFn; may be null
+  List<TypeDim> dims;         // kTensor
 };
 
 struct Param {
   SourceRange range;
   NameRef name;
-  TypeRef* type = nullptr;           // may be null
-  Expr* default_value = nullptr;     // may be null
+  TypeRef* type = nullptr;        // may be null
+  Expr* default_value = nullptr;  // may be null
 };
 
 // `requires condition` or `requires condition hint "what to do instead"` (any expression).
@@ -421,8 +340,10 @@ struct Property {
   Expr* value = nullptr;
 };
 
-// ---------------------------------------------------------------------------------------------------- statements
+// ----------------------------------------------------------------------------------------------------
+// statements
 
+// clang-format off
 enum class StmtKind : uint8_t {
   kLet,     // LetStmt: let and var
   kAssign,  // AssignStmt
@@ -440,6 +361,7 @@ enum class StmtKind : uint8_t {
   kMesh, kCut, kSplit, kPlace, kShard, kZero, kOrder, kEdge, kLimit, kStream, kRecompute, kOffload, kFreeze, kRun,
   kNumerics, kCost, kSlowdown, kAssert, kUse,
 };
+// clang-format on
 std::string_view StmtKindName(StmtKind kind);
 inline bool IsDirective(StmtKind kind) { return kind >= StmtKind::kMesh; }
 
@@ -501,14 +423,15 @@ struct LanesStmt : Stmt {
   List<Lane> lanes;
 };
 
-// One entry of a run-length order literal. A step without a microbatch takes the next one of its (stage, pass), a
-// step without a stage means the group's only stage.
+// One entry of a run-length order literal. A step without a microbatch takes the next one of its (stage,
+// pass), a step without a stage means the group's only stage.
 //   literal := { [count "*"] unit };   unit := step { "&" step } | "(" literal ")"
-//   step    := [stage] ("F" | "B" | "BI" | "I" | "BW" | "W" | "R" | "U") [microbatch]        (I is BI, W is BW)
+//   step    := [stage] ("F" | "B" | "BI" | "I" | "BW" | "W" | "R" | "U") [microbatch]        (I is BI, W is
+//   BW)
 struct StepRun {
   uint32_t repeat = 1;
-  bool fused = false;        // children are one atomic node: `F&B`
-  Pass pass = Pass::kNone;   // kNone: a group, see children
+  bool fused = false;       // children are one atomic node: `F&B`
+  Pass pass = Pass::kNone;  // kNone: a group, see children
   int32_t stage = -1;
   int32_t microbatch = -1;
   List<StepRun> children;
@@ -535,7 +458,8 @@ struct MeshStmt : Stmt {
   NameRef folds;            // kNoName if absent
 };
 
-// cut a, b, c into N as stage; `into` an int (balanced) or a list such as [embed + 2 * layer, 3 * layer] over tags.
+// cut a, b, c into N as stage; `into` an int (balanced) or a list such as [embed + 2 * layer, 3 * layer] over
+// tags.
 struct CutStmt : Stmt {
   List<NameRef> tags;
   Expr* into = nullptr;
@@ -562,7 +486,8 @@ struct PlaceStmt : Stmt {
   Expr* group = nullptr;
 };
 
-// shard d1 | d2 over axis [where sel] [as name] [via flat] [capacity 1.25] [with attention by ring(prefetch = 1)]
+// shard d1 | d2 over axis [where sel] [as name] [via flat] [capacity 1.25] [with attention by ring(prefetch =
+// 1)]
 struct ShardStmt : Stmt {
   List<NameRef> dims;
   Expr* axis = nullptr;
@@ -583,7 +508,8 @@ struct ZeroStmt : Stmt {
   List<Field> settings;
 };
 
-// order on group { steps } or { compute: ..; a2a: .. }: exactly one of body, lanes is used (lanes empty: body).
+// order on group { steps } or { compute: ..; a2a: .. }: exactly one of body, lanes is used (lanes empty:
+// body).
 struct OrderStmt : Stmt {
   Expr* group = nullptr;
   Block* body = nullptr;  // non-null, empty if lanes are given
@@ -663,7 +589,8 @@ struct UseStmt : Stmt {
   Expr* strategy = nullptr;
 };
 
-// ---------------------------------------------------------------------------------------------------- declarations
+// ----------------------------------------------------------------------------------------------------
+// declarations
 
 enum class DeclKind : uint8_t { kImport, kLet, kFn, kModule, kModel, kTopology, kStrategy, kRun, kTest };
 std::string_view DeclKindName(DeclKind kind);
@@ -673,8 +600,8 @@ struct Decl {
   SourceRange range;
 };
 
-// import std.gpt [as g] | import "file.piper" [as x]. Bound name: `as`, else the last part, else the file's stem
-// (which must then be an identifier).
+// import std.gpt [as g] | import "file.piper" [as x]. Bound name: `as`, else the last part, else the file's
+// stem (which must then be an identifier).
 struct ImportDecl : Decl {
   List<NameRef> parts;    // std, gpt; empty for a path
   std::string_view path;  // "file.piper"
@@ -696,11 +623,11 @@ enum class MemberKind : uint8_t { kParam, kAssign, kLet, kFn, kForward };
 struct ModuleMember {
   MemberKind kind;
   SourceRange range;
-  NameRef name;               // kParam, kAssign
-  TypeRef* type = nullptr;    // kParam: a kTensor
-  Expr* value = nullptr;      // kParam: the initialiser, may be null; kAssign: the submodule(s)
-  LetStmt* let = nullptr;     // kLet
-  FnDecl* fn = nullptr;       // kFn, kForward
+  NameRef name;             // kParam, kAssign
+  TypeRef* type = nullptr;  // kParam: a kTensor
+  Expr* value = nullptr;    // kParam: the initialiser, may be null; kAssign: the submodule(s)
+  LetStmt* let = nullptr;   // kLet
+  FnDecl* fn = nullptr;     // kFn, kForward
 };
 
 struct ModuleDecl : Decl {
@@ -720,11 +647,11 @@ enum class TopologyItemKind : uint8_t { kDevice, kLevel, kLet, kProperty };
 struct TopologyItem {
   TopologyItemKind kind;
   SourceRange range;
-  NameRef name;                 // kDevice, kLevel
-  List<Property> properties;    // kDevice: its figures; kLevel: its links; kProperty: the one
-  Expr* members = nullptr;      // kLevel: `8` of `8 of gcd`, or a list such as [fast_node, slow_node], or a name
-  NameRef of;                   // kLevel: gcd; kNoName if members says it all
-  LetStmt* let = nullptr;       // kLet
+  NameRef name;               // kDevice, kLevel
+  List<Property> properties;  // kDevice: its figures; kLevel: its links; kProperty: the one
+  Expr* members = nullptr;  // kLevel: `8` of `8 of gcd`, or a list such as [fast_node, slow_node], or a name
+  NameRef of;               // kLevel: gcd; kNoName if members says it all
+  LetStmt* let = nullptr;   // kLet
 };
 
 struct TopologyDecl : Decl {

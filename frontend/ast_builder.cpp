@@ -1,18 +1,18 @@
-// Declarations, types and statements.
+// Names, strings, declarations and types.
 #include "frontend/ast_builder.h"
-
-#include <algorithm>
 
 #include <fmt/format.h>
 
-#include "frontend/steps_literal.h"
 #include "ir/support/result.h"
 
 namespace piper::frontend {
 
-// ---------------------------------------------------------------------------------------------------- helpers
+// ----------------------------------------------------------------------------------------------------
+// helpers
 
-NameRef AstBuilder::NameOf(const Token& token) { return {ast_.names.Intern(TextOf(token)), RangeOf(token), kNoSlot}; }
+NameRef AstBuilder::NameOf(const Token& token) {
+  return {ast_.names.Intern(TextOf(token)), RangeOf(token), kNoSlot};
+}
 
 NameRef AstBuilder::NameOf(const SyntaxNode& node) {
   return {ast_.names.Intern(text_.substr(node.begin, node.end - node.begin)), RangeOf(node), kNoSlot};
@@ -26,7 +26,8 @@ NameRef AstBuilder::TakeBoundName(Cursor& cursor) {
 
 void AstBuilder::CheckBound(const NameRef& name) {
   if (PassOfName(name.name) == Pass::kNone) return;
-  Error(name.range, fmt::format("'{}' names a pass and cannot be bound to something else", ast_.names.Text(name.name)))
+  Error(name.range,
+        fmt::format("'{}' names a pass and cannot be bound to something else", ast_.names.Text(name.name)))
       .Hint("choose another name; F B BI BW R U are taken");
 }
 
@@ -48,14 +49,25 @@ std::string_view AstBuilder::DecodeString(const Token& token) {
       continue;
     }
     switch (raw[++i]) {
-      case 'n': out += '\n'; break;
-      case 't': out += '\t'; break;
-      case 'r': out += '\r'; break;
-      case '"': out += '"'; break;
-      case '\\': out += '\\'; break;
+      case 'n':
+        out += '\n';
+        break;
+      case 't':
+        out += '\t';
+        break;
+      case 'r':
+        out += '\r';
+        break;
+      case '"':
+        out += '"';
+        break;
+      case '\\':
+        out += '\\';
+        break;
       default: {
         uint32_t at = token.begin + static_cast<uint32_t>(i);
-        Error({file_, at, at + 2}, "unknown escape in a string").Hint("escapes are \\n \\t \\r \\\" and \\\\");
+        Error({file_, at, at + 2}, "unknown escape in a string")
+            .Hint("escapes are \\n \\t \\r \\\" and \\\\");
         break;
       }
     }
@@ -63,7 +75,8 @@ std::string_view AstBuilder::DecodeString(const Token& token) {
   return ast_.arena.CopyText(out);
 }
 
-// ---------------------------------------------------------------------------------------------------- declarations
+// ----------------------------------------------------------------------------------------------------
+// declarations
 
 void AstBuilder::BuildFile(std::vector<Decl*>& decls) {
   for (Cursor cursor(*this, tree_.nodes[tree_.root]); !cursor.done();) {
@@ -79,17 +92,24 @@ Decl* AstBuilder::BuildDecl(const SyntaxNode& wrapper) {
   Cursor outer(*this, wrapper);
   const SyntaxNode& node = outer.TakeNode();
   switch (node.rule) {
-    case Rule::kImportDecl: return BuildImport(node);
-    case Rule::kModuleDecl: return BuildModule(node);
-    case Rule::kTopologyDecl: return BuildTopology(node);
-    case Rule::kStrategyDecl: return BuildStrategy(node);
-    case Rule::kRunDecl: return BuildRun(node);
-    case Rule::kTestDecl: return BuildTest(node);
+    case Rule::kImportDecl:
+      return BuildImport(node);
+    case Rule::kModuleDecl:
+      return BuildModule(node);
+    case Rule::kTopologyDecl:
+      return BuildTopology(node);
+    case Rule::kStrategyDecl:
+      return BuildStrategy(node);
+    case Rule::kRunDecl:
+      return BuildRun(node);
+    case Rule::kTestDecl:
+      return BuildTest(node);
     case Rule::kLetStmt: {
       auto* decl = New<LetDecl>(DeclKind::kLet, RangeOf(node));
       decl->let = BuildLet(node);
       if (decl->let->is_var) {
-        Error(decl->range, "'var' stands inside functions only: a file's definitions do not change").Hint("write 'let'");
+        Error(decl->range, "'var' stands inside functions only: a file's definitions do not change")
+            .Hint("write 'let'");
       }
       return decl;
     }
@@ -107,7 +127,9 @@ Decl* AstBuilder::BuildDecl(const SyntaxNode& wrapper) {
       decl->value = TakeExpr(cursor);
       return decl;
     }
-    default: PIPER_CHECK(false, "not a declaration"); return nullptr;
+    default:
+      PIPER_CHECK(false, "not a declaration");
+      return nullptr;
   }
 }
 
@@ -132,7 +154,8 @@ Decl* AstBuilder::BuildImport(const SyntaxNode& node) {
     if (stem.ends_with(".piper")) stem.remove_suffix(6);
     bool legal = !stem.empty() && !(stem[0] >= '0' && stem[0] <= '9');
     for (char c : stem) {
-      legal = legal && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_');
+      legal =
+          legal && ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_');
     }
     if (!legal) {
       Error(decl->target_range, "the file's name is not a name that can be used here")
@@ -181,7 +204,8 @@ ModuleMember AstBuilder::BuildMember(const SyntaxNode& node) {
       member.kind = MemberKind::kLet;
       member.let = BuildLet(inner);
       if (member.let->is_var) {
-        Error(member.range, "'var' stands inside functions only: a module's definitions do not change").Hint("write 'let'");
+        Error(member.range, "'var' stands inside functions only: a module's definitions do not change")
+            .Hint("write 'let'");
       }
       break;
     case Rule::kFnDecl:
@@ -203,7 +227,8 @@ ModuleMember AstBuilder::BuildMember(const SyntaxNode& node) {
       const SyntaxNode& type = param.TakeNode();
       member.type = Cursor(*this, type).At(Tok::kLbracket) ? BuildBracketType(type) : BuildType(type);
       if (member.type->kind != TypeKind::kTensor) {
-        Error(member.type->range, "a parameter has named dimensions").Hint("write: param w: [embed, hidden] = normal(0.02)");
+        Error(member.type->range, "a parameter has named dimensions")
+            .Hint("write: param w: [embed, hidden] = normal(0.02)");
       }
       if (param.Skip(Tok::kAssign)) member.value = TakeExpr(param);
       break;
@@ -440,8 +465,10 @@ bool IsTypeWord(NameId name) {
     case names::kAny:
     case names::kTime:
     case names::kBytes:
-    case names::kRate: return true;
-    default: return false;
+    case names::kRate:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -497,7 +524,8 @@ TypeRef* AstBuilder::BuildType(const SyntaxNode& node) {
   if (cursor.Skip(Tok::kLbracket)) {
     TypeRef* element = BuildType(cursor.TakeNode());
     if (type->name.name != names::kQueue) {
-      Error(type->name.range, fmt::format("the type '{}' takes no element type", ast_.names.Text(type->name.name)))
+      Error(type->name.range,
+            fmt::format("the type '{}' takes no element type", ast_.names.Text(type->name.name)))
           .Hint("a list reads [int], a queue queue[sel]");
     }
     type->kind = TypeKind::kQueue;
@@ -578,257 +606,6 @@ TypeRef* AstBuilder::TypeOfExpr(const Expr& expr) {
   if (inner == nullptr) return nullptr;
   type->arguments = ast_.arena.Copy(std::vector<TypeRef*>{inner});
   return type;
-}
-
-// ---------------------------------------------------------------------------------------------------- statements
-
-Block* AstBuilder::BuildBlock(const SyntaxNode& node) {
-  Block* block = ast_.arena.New<Block>();
-  block->range = RangeOf(node);
-  std::vector<Stmt*> statements;
-  std::vector<Lane> lanes;
-  BuildStatements(node, statements, lanes);
-  for (const Lane& lane : lanes) {
-    Error(lane.stream.range, fmt::format("'{}:' names a stream, and this block has none", ast_.names.Text(lane.stream.name)))
-        .Hint("streams are named in 'lanes { .. }' and in 'order on .. { .. }'");
-    break;
-  }
-  block->statements = ast_.arena.Copy(statements);
-  return block;
-}
-
-void AstBuilder::BuildStatements(const SyntaxNode& node, std::vector<Stmt*>& loose, std::vector<Lane>& lanes) {
-  Deeper deeper(*this, 1);
-  if (TooDeep(RangeOf(node))) return;
-  std::vector<Stmt*> steps;
-  auto flush = [&] {
-    if (!lanes.empty()) lanes.back().steps = ast_.arena.Copy(steps);
-    steps.clear();
-  };
-  for (Cursor cursor(*this, node); !cursor.done();) {
-    if (cursor.AtToken()) {
-      cursor.Drop();
-      continue;
-    }
-    const SyntaxNode& child = cursor.TakeNode();
-    Cursor inner(*this, child);
-    if (inner.At(Tok::kLabel)) {
-      flush();
-      lanes.push_back({NameOf(inner.TakeToken()), {}});
-      continue;
-    }
-    (lanes.empty() ? loose : steps).push_back(BuildStatement(child));
-  }
-  flush();
-}
-
-// A child of block or of directiveBlock.
-Stmt* AstBuilder::BuildStatement(const SyntaxNode& wrapper) {
-  Cursor outer(*this, wrapper);
-  const SyntaxNode& node = outer.TakeNode();
-  switch (node.rule) {
-    case Rule::kForStmt:
-    case Rule::kDirectiveFor: return BuildFor(node);
-    case Rule::kIfStmt:
-    case Rule::kDirectiveIf: return BuildIf(node);
-    case Rule::kFnDecl: {
-      auto* fn = New<FnStmt>(StmtKind::kFn, RangeOf(node));
-      fn->fn = BuildFn(node);
-      return fn;
-    }
-    case Rule::kLanesStmt: return BuildLanes(node);
-    case Rule::kSimpleStmt: return BuildSimple(node);
-    case Rule::kLetStmt: return BuildLet(node);
-    case Rule::kDirective: return BuildDirective(node);
-    case Rule::kAssignment: return BuildAssignment(node);
-    default: {  // overrideDirective
-      Cursor inner(*this, node);
-      inner.Drop();
-      Stmt* stmt = BuildDirective(inner.TakeNode());
-      stmt->overrides = true;
-      stmt->range = RangeOf(node);
-      return stmt;
-    }
-  }
-}
-
-Stmt* AstBuilder::BuildSimple(const SyntaxNode& node) {
-  SourceRange range = RangeOf(node);
-  Cursor cursor(*this, node);
-  if (cursor.At(Rule::kLetStmt)) return BuildLet(cursor.TakeNode());
-  if (cursor.Skip(Tok::kReturn)) {
-    auto* stmt = New<ReturnStmt>(StmtKind::kReturn, range);
-    if (!cursor.done()) stmt->value = TakeExpr(cursor);
-    return stmt;
-  }
-  if (cursor.Skip(Tok::kExpect)) {
-    auto* stmt = New<ExpectStmt>(StmtKind::kExpect, range);
-    stmt->condition = TakeExpr(cursor);
-    return stmt;
-  }
-  if (cursor.Skip(Tok::kSteps)) return BuildSteps(cursor, range);
-  Expr* value = TakeExpr(cursor);
-  if (!cursor.done()) {
-    const Token& op = cursor.TakeToken();
-    return FinishAssign(range, op, value, TakeExpr(cursor));
-  }
-  if (value->kind == ExprKind::kName && As<NameExpr>(*value).name == names::kBarrier) {
-    return New<Stmt>(StmtKind::kBarrier, range);
-  }
-  auto* stmt = New<ExprStmt>(StmtKind::kExpr, range);
-  stmt->value = value;
-  return stmt;
-}
-
-Stmt* AstBuilder::BuildSteps(Cursor& cursor, SourceRange range) {
-  auto* stmt = New<StepsStmt>(StmtKind::kSteps, range);
-  const Token& literal = cursor.TakeToken();
-  stmt->literal_range = RangeOf(literal);
-  std::string_view text = TextOf(literal).substr(1, literal.end - literal.begin - 2);
-  if (auto error = DecodeSteps(text, ast_.arena, &stmt->runs)) {
-    uint32_t begin = literal.begin + 1;
-    Error({file_, begin + static_cast<uint32_t>(error->begin), begin + static_cast<uint32_t>(error->end)},
-          error->message)
-        .Hint(error->hint);
-  }
-  if (!cursor.done()) stmt->within = AsSelector(BuildBracket(cursor.TakeNode()));
-  return stmt;
-}
-
-Stmt* AstBuilder::FinishAssign(SourceRange range, const Token& op, Expr* target, Expr* value) {
-  auto* stmt = New<AssignStmt>(StmtKind::kAssign, range);
-  stmt->op = op.kind == Tok::kAssign      ? AssignOp::kSet
-             : op.kind == Tok::kAddAssign ? AssignOp::kAdd
-                                          : AssignOp::kSubtract;
-  stmt->target = target;
-  stmt->value = value;
-  bool assignable = target->kind == ExprKind::kName || target->kind == ExprKind::kIndex ||
-                    target->kind == ExprKind::kMember;
-  if (!assignable) {
-    Error(target->range, "this cannot be assigned to", ir::DiagKind::kNotAssignable)
-        .Hint("assign to a 'var' name or to an element of one; to compare, write '=='");
-  }
-  return stmt;
-}
-
-Stmt* AstBuilder::BuildAssignment(const SyntaxNode& node) {
-  Cursor cursor(*this, node);
-  // plainWord suffix* [op expr]: the suffixes end where the operator stands.
-  Expr* target = BuildName(TakeName(cursor));
-  int suffixes = 0;
-  while (cursor.At(Rule::kSuffix)) {
-    Expr* next = BuildSuffix(target, cursor.TakeNode());
-    if (++suffixes <= kMaxDepth) target = next;
-  }
-  if (suffixes > kMaxDepth) {
-    Error(target->range, fmt::format("more than {} calls, indices and members in a row", kMaxDepth),
-          ir::DiagKind::kTooDeep)
-        .Hint("name an inner part with 'let'");
-  }
-  if (cursor.done()) {
-    Error(RangeOf(node), "this statement does nothing in a strategy: an expression is no directive")
-        .Hint(target->kind == ExprKind::kCall ? "to apply a strategy, write: use name(..)"
-                                              : "a strategy holds directives, for, if, let, var and assignments");
-    auto* stmt = New<ExprStmt>(StmtKind::kExpr, RangeOf(node));
-    stmt->value = target;
-    return stmt;
-  }
-  const Token& op = cursor.TakeToken();
-  return FinishAssign(RangeOf(node), op, target, TakeExpr(cursor));
-}
-
-LetStmt* AstBuilder::BuildLet(const SyntaxNode& node) {
-  auto* stmt = New<LetStmt>(StmtKind::kLet, RangeOf(node));
-  Cursor cursor(*this, node);
-  stmt->is_var = cursor.TakeToken().kind == Tok::kVar;
-  stmt->pattern = BuildPattern(cursor.TakeNode());
-  if (cursor.Skip(Tok::kColon)) stmt->type = BuildType(cursor.TakeNode());
-  cursor.Skip(Tok::kAssign);
-  stmt->value = TakeExpr(cursor);
-  if (stmt->type != nullptr && stmt->type->name.name == names::kSel) AsSelector(stmt->value);
-  return stmt;
-}
-
-Stmt* AstBuilder::BuildFor(const SyntaxNode& node) {
-  auto* stmt = New<ForStmt>(StmtKind::kFor, RangeOf(node));
-  Cursor cursor(*this, node);
-  cursor.Drop();
-  ForClause clause = BuildClause(cursor.TakeNode());
-  stmt->pattern = clause.pattern;
-  stmt->iterable = clause.iterable;
-  stmt->body = BuildBlock(cursor.TakeNode());
-  return stmt;
-}
-
-Stmt* AstBuilder::BuildIf(const SyntaxNode& node) {
-  auto* stmt = New<IfStmt>(StmtKind::kIf, RangeOf(node));
-  stmt->branches = BuildBranches(node);
-  return stmt;
-}
-
-// ifStmt, ifValue, directiveIf
-List<IfBranch> AstBuilder::BuildBranches(const SyntaxNode& node) {
-  Cursor cursor(*this, node);
-  cursor.Drop();
-  std::vector<IfBranch> branches;
-  IfBranch first;
-  first.condition = TakeExpr(cursor);
-  first.body = BuildBlock(cursor.TakeNode());
-  branches.push_back(first);
-  while (!cursor.done()) {
-    const Token& word = cursor.TakeToken();  // else
-    Cursor tail(*this, cursor.TakeNode());
-    IfBranch branch;
-    bool after_else = branches.back().condition == nullptr;
-    if (tail.Skip(Tok::kIf)) branch.condition = TakeExpr(tail);
-    branch.body = BuildBlock(tail.TakeNode());
-    if (after_else) {
-      Error(RangeOf(word), "an 'else' already closed this 'if'").Hint("put the plain 'else' last");
-      continue;
-    }
-    branches.push_back(branch);
-  }
-  return ast_.arena.Copy(branches);
-}
-
-Stmt* AstBuilder::BuildLanes(const SyntaxNode& node) {
-  auto* stmt = New<LanesStmt>(StmtKind::kLanes, RangeOf(node));
-  Cursor cursor(*this, node);
-  cursor.Drop();
-  std::vector<Stmt*> loose;
-  std::vector<Lane> lanes;
-  BuildStatements(cursor.TakeNode(), loose, lanes);
-  if (!loose.empty()) {
-    Error(loose.front()->range, "a step in 'lanes' must follow a stream's name")
-        .Hint("write: lanes { compute: steps; a2a: steps }");
-  }
-  stmt->lanes = ast_.arena.Copy(lanes);
-  return stmt;
-}
-
-ForClause AstBuilder::BuildClause(const SyntaxNode& node) {
-  Cursor cursor(*this, node);
-  ForClause clause;
-  clause.pattern = BuildPattern(cursor.TakeNode());
-  cursor.Skip(Tok::kIn);
-  clause.iterable = TakeExpr(cursor);
-  return clause;
-}
-
-Pattern AstBuilder::BuildPattern(const SyntaxNode& node) {
-  Pattern pattern;
-  pattern.range = RangeOf(node);
-  std::vector<NameRef> bound;
-  for (Cursor cursor(*this, node); !cursor.done();) {
-    if (cursor.At(Rule::kWord)) {
-      bound.push_back(TakeBoundName(cursor));
-    } else {
-      cursor.Drop();
-    }
-  }
-  pattern.names = ast_.arena.Copy(bound);
-  pattern.tuple = bound.size() > 1;
-  return pattern;
 }
 
 }  // namespace piper::frontend

@@ -1,6 +1,7 @@
-// Concrete tree -> ast.h: resolves operator precedence on flat chains, tells selectors from lists, decodes literals,
-// and checks what the grammar leaves open (duplicate clauses, argument order, lanes). Reports through `diag` and
-// always returns whole nodes: where something is wrong a placeholder stands. Internal to frontend/.
+// Concrete tree -> ast.h: resolves operator precedence on flat chains, tells selectors from lists, decodes
+// literals, and checks what the grammar leaves open (duplicate clauses, argument order, lanes). Reports
+// through `diag` and always returns whole nodes: where something is wrong a placeholder stands. Internal to
+// frontend/.
 #pragma once
 
 #include <string>
@@ -17,8 +18,8 @@ namespace piper::frontend {
 class AstBuilder {
  public:
   // Everything is borrowed; `tokens` is the list that `tree` refers to.
-  AstBuilder(ir::FileId file, std::string_view text, const std::vector<Token>& tokens, const SyntaxTree& tree, Ast& ast,
-             ir::DiagnosticEngine& diag)
+  AstBuilder(ir::FileId file, std::string_view text, const std::vector<Token>& tokens, const SyntaxTree& tree,
+             Ast& ast, ir::DiagnosticEngine& diag)
       : file_(file), text_(text), tokens_(tokens), tree_(tree), ast_(ast), diag_(diag) {}
 
   void BuildFile(std::vector<Decl*>& decls);
@@ -52,9 +53,11 @@ class AstBuilder {
 
   struct Operand;  // a term with its prefix operators apart
 
-  // ---- ast_builder.cpp: helpers, declarations, types, statements
+  // ---- ast_builder.cpp: helpers, declarations, types
   const Token& TokenOf(uint32_t child) const { return tokens_[child & ~kTokenBit]; }
-  std::string_view TextOf(const Token& token) const { return text_.substr(token.begin, token.end - token.begin); }
+  std::string_view TextOf(const Token& token) const {
+    return text_.substr(token.begin, token.end - token.begin);
+  }
   SourceRange RangeOf(const Token& token) const { return {file_, token.begin, token.end}; }
   SourceRange RangeOf(const SyntaxNode& node) const { return {file_, node.begin, node.end}; }
   template <typename T, typename Kind>
@@ -97,6 +100,7 @@ class AstBuilder {
   TypeRef* BuildBracketType(const SyntaxNode& node);
   TypeRef* TypeOfExpr(const Expr& expr);
 
+  // ---- ast_builder_statements.cpp
   Block* BuildBlock(const SyntaxNode& node);  // block, directiveBlock; refuses labels
   void BuildStatements(const SyntaxNode& node, std::vector<Stmt*>& loose, std::vector<Lane>& lanes);
   Stmt* BuildStatement(const SyntaxNode& node);
@@ -129,8 +133,8 @@ class AstBuilder {
   Expr* BuildExpr(const SyntaxNode& node);
   Expr* TakeExpr(Cursor& cursor) { return BuildExpr(cursor.TakeNode()); }
   Expr* BuildTerm(const SyntaxNode& node);
-  Expr* BuildLevel(const std::vector<Operand>& operands, const std::vector<const Token*>& ops, size_t begin, size_t end,
-                   int level);
+  Expr* BuildLevel(const std::vector<Operand>& operands, const std::vector<const Token*>& ops, size_t begin,
+                   size_t end, int level);
   Operand SplitTerm(const SyntaxNode& node);
   Expr* BuildOperand(const Operand& operand);
   Expr* WrapPrefix(Expr* expr, UnaryOp op, size_t count, uint32_t begin);

@@ -29,13 +29,20 @@ Stmt* AstBuilder::BuildDirective(const SyntaxNode& wrapper) {
   Cursor cursor(*this, node);
   if (node.rule != Rule::kMeshDirective) cursor.Drop();  // the directive's word
   switch (node.rule) {
-    case Rule::kMeshDirective: return BuildMesh(node);
-    case Rule::kCutDirective: return BuildCut(node);
-    case Rule::kSplitDirective: return BuildSplit(node);
-    case Rule::kShardDirective: return BuildShard(node);
-    case Rule::kZeroDirective: return BuildZero(node);
-    case Rule::kOrderDirective: return BuildOrder(node);
-    case Rule::kRunDirective: return BuildRunMode(node);
+    case Rule::kMeshDirective:
+      return BuildMesh(node);
+    case Rule::kCutDirective:
+      return BuildCut(node);
+    case Rule::kSplitDirective:
+      return BuildSplit(node);
+    case Rule::kShardDirective:
+      return BuildShard(node);
+    case Rule::kZeroDirective:
+      return BuildZero(node);
+    case Rule::kOrderDirective:
+      return BuildOrder(node);
+    case Rule::kRunDirective:
+      return BuildRunMode(node);
     case Rule::kPlaceDirective: {
       auto* place = New<PlaceStmt>(StmtKind::kPlace, range);
       place->selector = TakeSelector(cursor);
@@ -116,7 +123,9 @@ Stmt* AstBuilder::BuildDirective(const SyntaxNode& wrapper) {
       use->strategy = BuildTerm(cursor.TakeNode());
       return use;
     }
-    default: PIPER_CHECK(false, "not a directive"); return nullptr;
+    default:
+      PIPER_CHECK(false, "not a directive");
+      return nullptr;
   }
 }
 
@@ -182,7 +191,8 @@ Stmt* AstBuilder::BuildSplit(const SyntaxNode& node) {
       if (first->kind == ExprKind::kName) {
         dim = {As<NameExpr>(*first).name, first->range};
       } else {
-        Error(first->range, "what is split must be a dimension's name").Hint("write: split batch into m as mb, seq into 4 as chunk");
+        Error(first->range, "what is split must be a dimension's name")
+            .Hint("write: split batch into m as mb, seq into 4 as chunk");
       }
       first = TakeExpr(inner);
     }

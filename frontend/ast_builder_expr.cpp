@@ -13,7 +13,16 @@ namespace piper::frontend {
 namespace {
 
 // By rising precedence; kNotLevel is where a prefix `not` binds.
-enum Level : int { kOrLevel, kAndLevel, kNotLevel, kCompareLevel, kByLevel, kRangeLevel, kAddLevel, kMultiplyLevel };
+enum Level : int {
+  kOrLevel,
+  kAndLevel,
+  kNotLevel,
+  kCompareLevel,
+  kByLevel,
+  kRangeLevel,
+  kAddLevel,
+  kMultiplyLevel
+};
 constexpr int kHighestLevel = kMultiplyLevel;
 
 struct OpInfo {
@@ -23,25 +32,45 @@ struct OpInfo {
 
 OpInfo InfoOf(Tok kind) {
   switch (kind) {
-    case Tok::kOr: return {BinaryOp::kOr, kOrLevel};
-    case Tok::kAnd: return {BinaryOp::kAnd, kAndLevel};
-    case Tok::kEqual: return {BinaryOp::kEqual, kCompareLevel};
-    case Tok::kNotEqual: return {BinaryOp::kNotEqual, kCompareLevel};
-    case Tok::kLess: return {BinaryOp::kLess, kCompareLevel};
-    case Tok::kLessEqual: return {BinaryOp::kLessEqual, kCompareLevel};
-    case Tok::kGreater: return {BinaryOp::kGreater, kCompareLevel};
-    case Tok::kGreaterEqual: return {BinaryOp::kGreaterEqual, kCompareLevel};
-    case Tok::kDivides: return {BinaryOp::kDivides, kCompareLevel};
-    case Tok::kLearns: return {BinaryOp::kLearns, kCompareLevel};
-    case Tok::kBy: return {BinaryOp::kBy, kByLevel};
-    case Tok::kRange: return {BinaryOp::kRange, kRangeLevel};
-    case Tok::kPlus: return {BinaryOp::kAdd, kAddLevel};
-    case Tok::kMinus: return {BinaryOp::kSubtract, kAddLevel};
-    case Tok::kStar: return {BinaryOp::kMultiply, kMultiplyLevel};
-    case Tok::kSlash: return {BinaryOp::kDivide, kMultiplyLevel};
-    case Tok::kPercent: return {BinaryOp::kModulo, kMultiplyLevel};
-    case Tok::kAt: return {BinaryOp::kContract, kMultiplyLevel};
-    default: PIPER_CHECK(false, "not an operator"); return {BinaryOp::kOr, 0};
+    case Tok::kOr:
+      return {BinaryOp::kOr, kOrLevel};
+    case Tok::kAnd:
+      return {BinaryOp::kAnd, kAndLevel};
+    case Tok::kEqual:
+      return {BinaryOp::kEqual, kCompareLevel};
+    case Tok::kNotEqual:
+      return {BinaryOp::kNotEqual, kCompareLevel};
+    case Tok::kLess:
+      return {BinaryOp::kLess, kCompareLevel};
+    case Tok::kLessEqual:
+      return {BinaryOp::kLessEqual, kCompareLevel};
+    case Tok::kGreater:
+      return {BinaryOp::kGreater, kCompareLevel};
+    case Tok::kGreaterEqual:
+      return {BinaryOp::kGreaterEqual, kCompareLevel};
+    case Tok::kDivides:
+      return {BinaryOp::kDivides, kCompareLevel};
+    case Tok::kLearns:
+      return {BinaryOp::kLearns, kCompareLevel};
+    case Tok::kBy:
+      return {BinaryOp::kBy, kByLevel};
+    case Tok::kRange:
+      return {BinaryOp::kRange, kRangeLevel};
+    case Tok::kPlus:
+      return {BinaryOp::kAdd, kAddLevel};
+    case Tok::kMinus:
+      return {BinaryOp::kSubtract, kAddLevel};
+    case Tok::kStar:
+      return {BinaryOp::kMultiply, kMultiplyLevel};
+    case Tok::kSlash:
+      return {BinaryOp::kDivide, kMultiplyLevel};
+    case Tok::kPercent:
+      return {BinaryOp::kModulo, kMultiplyLevel};
+    case Tok::kAt:
+      return {BinaryOp::kContract, kMultiplyLevel};
+    default:
+      PIPER_CHECK(false, "not an operator");
+      return {BinaryOp::kOr, 0};
   }
 }
 
@@ -64,7 +93,8 @@ bool AstBuilder::TooDeep(SourceRange range) {
   if (depth_ <= kMaxTreeDepth) return false;
   if (!depth_reported_) {
     depth_reported_ = true;
-    Error(range, fmt::format("this expression is nested more than {} deep", kMaxTreeDepth), ir::DiagKind::kTooDeep)
+    Error(range, fmt::format("this expression is nested more than {} deep", kMaxTreeDepth),
+          ir::DiagKind::kTooDeep)
         .Hint("name the inner parts with 'let', or write a function");
   }
   return true;
@@ -115,7 +145,8 @@ AstBuilder::Operand AstBuilder::SplitTerm(const SyntaxNode& node) {
   }
   if (operand.nots + operand.minuses > static_cast<uint32_t>(kMaxDepth)) {
     if (!depth_reported_) {
-      Error(RangeOf(node), fmt::format("more than {} prefix operators in a row", kMaxDepth), ir::DiagKind::kTooDeep)
+      Error(RangeOf(node), fmt::format("more than {} prefix operators in a row", kMaxDepth),
+            ir::DiagKind::kTooDeep)
           .Hint("two of the same kind cancel: remove them in pairs");
     }
     depth_reported_ = true;
@@ -147,14 +178,16 @@ Expr* AstBuilder::WrapPrefix(Expr* expr, UnaryOp op, size_t count, uint32_t begi
   return expr;
 }
 
-Expr* AstBuilder::BuildLevel(const std::vector<Operand>& operands, const std::vector<const Token*>& ops, size_t begin,
-                             size_t end, int level) {
-  if (end - begin == 1 && (operands[begin].nots == 0 || level > kNotLevel)) return BuildOperand(operands[begin]);
+Expr* AstBuilder::BuildLevel(const std::vector<Operand>& operands, const std::vector<const Token*>& ops,
+                             size_t begin, size_t end, int level) {
+  if (end - begin == 1 && (operands[begin].nots == 0 || level > kNotLevel))
+    return BuildOperand(operands[begin]);
   if (level > kHighestLevel) return BuildOperand(operands[begin]);
   if (level == kNotLevel) {
     for (size_t i = begin + 1; i < end; ++i) {
       if (operands[i].nots > 0) {
-        Error(RangeOf(*operands[i].node), fmt::format("'not' binds weaker than '{}'", TokText(ops[i - 1]->kind)))
+        Error(RangeOf(*operands[i].node),
+              fmt::format("'not' binds weaker than '{}'", TokText(ops[i - 1]->kind)))
             .Hint("put it in parentheses: a == (not b)");
       }
     }
@@ -289,7 +322,8 @@ Expr* AstBuilder::BuildAtom(const SyntaxNode& node) {
     }
     case Tok::kFnType: {
       if (type_depth_ == 0) {
-        Error(range, "'fn' alone is a type, not a value").Hint("a function value reads: fn(a: int) -> int { .. }");
+        Error(range, "'fn' alone is a type, not a value")
+            .Hint("a function value reads: fn(a: int) -> int { .. }");
       }
       auto* name = New<NameExpr>(ExprKind::kName, range);
       name->name = names::kFn;
@@ -307,7 +341,8 @@ Expr* AstBuilder::BuildAtom(const SyntaxNode& node) {
       table->path = TakeString(cursor, nullptr);
       return table;
     }
-    default: return BuildLiteral(token);
+    default:
+      return BuildLiteral(token);
   }
 }
 
@@ -367,7 +402,8 @@ Expr* AstBuilder::BuildLiteral(const Token& token) {
   }
   if (!fits) {
     Error(range, fmt::format("the number '{}' is out of range", text.substr(0, 40)), ir::DiagKind::kBadNumber)
-        .Hint(number->is_int ? "integers have 64 bits: at most 9223372036854775807" : "the largest is about 1.8e308");
+        .Hint(number->is_int ? "integers have 64 bits: at most 9223372036854775807"
+                             : "the largest is about 1.8e308");
     number->value = 0;
     number->int_value = 0;
   }
@@ -403,7 +439,8 @@ Expr* AstBuilder::BuildBracket(const SyntaxNode& node) {
   auto* list = New<ComprehensionExpr>(ExprKind::kComprehension, range);
   Item element = BuildItem(cursor.TakeNode());
   if (element.star || element.key.name != kNoName) {
-    Error(element.range, "the element of a '[.. for ..]' list must be an expression").Hint("write [f(i) for i in 0..n]");
+    Error(element.range, "the element of a '[.. for ..]' list must be an expression")
+        .Hint("write [f(i) for i in 0..n]");
     element.value = Placeholder(element.range);
   }
   list->element = element.value;
@@ -438,7 +475,8 @@ List<Arg> AstBuilder::BuildArgs(Cursor& cursor) {
               .Hint("remove one");
           break;
         }
-        if (args.size() > 64) break;  // a long call is no place for a quadratic check; the callee's check follows
+        if (args.size() > 64)
+          break;  // a long call is no place for a quadratic check; the callee's check follows
       }
     } else if (named) {
       Error(arg.range, "a positional argument cannot follow a named one", ir::DiagKind::kBadArguments)

@@ -1,4 +1,5 @@
-// `--emit=ast`: a node a line, children indented by two, expressions as one-line s-expressions where they fit.
+// `--emit=ast`: a node a line, children indented by two, expressions as one-line s-expressions where they
+// fit.
 #include <string>
 
 #include <fmt/format.h>
@@ -36,12 +37,23 @@ class Dumper {
     std::string out = "\"";
     for (char c : text) {
       switch (c) {
-        case '\n': out += "\\n"; break;
-        case '\t': out += "\\t"; break;
-        case '\r': out += "\\r"; break;
-        case '"': out += "\\\""; break;
-        case '\\': out += "\\\\"; break;
-        default: out += c;
+        case '\n':
+          out += "\\n";
+          break;
+        case '\t':
+          out += "\\t";
+          break;
+        case '\r':
+          out += "\\r";
+          break;
+        case '"':
+          out += "\\\"";
+          break;
+        case '\\':
+          out += "\\\\";
+          break;
+        default:
+          out += c;
       }
     }
     return out + "\"";
@@ -50,13 +62,20 @@ class Dumper {
   // Exact, unlike the rounded forms for people.
   static std::string_view BaseUnit(ir::UnitKind unit) {
     switch (unit) {
-      case ir::UnitKind::kNone: return "";
-      case ir::UnitKind::kTime: return "ps";
-      case ir::UnitKind::kBytes: return "B";
-      case ir::UnitKind::kByteRate: return "B/s";
-      case ir::UnitKind::kFlops: return "FLOP";
-      case ir::UnitKind::kFlopRate: return "FLOP/s";
-      case ir::UnitKind::kPercent: return "(fraction)";
+      case ir::UnitKind::kNone:
+        return "";
+      case ir::UnitKind::kTime:
+        return "ps";
+      case ir::UnitKind::kBytes:
+        return "B";
+      case ir::UnitKind::kByteRate:
+        return "B/s";
+      case ir::UnitKind::kFlops:
+        return "FLOP";
+      case ir::UnitKind::kFlopRate:
+        return "FLOP/s";
+      case ir::UnitKind::kPercent:
+        return "(fraction)";
     }
     return "";
   }
@@ -69,13 +88,18 @@ class Dumper {
     switch (expr->kind) {
       case ExprKind::kNumber: {
         const auto& number = As<NumberExpr>(*expr);
-        if (number.unit != ir::UnitKind::kNone) return fmt::format("{}{}", number.value, BaseUnit(number.unit));
+        if (number.unit != ir::UnitKind::kNone)
+          return fmt::format("{}{}", number.value, BaseUnit(number.unit));
         return number.is_int ? fmt::format("{}", number.int_value) : fmt::format("{}", number.value);
       }
-      case ExprKind::kString: return Quote(As<StringExpr>(*expr).value);
-      case ExprKind::kBool: return As<BoolExpr>(*expr).value ? "true" : "false";
-      case ExprKind::kName: return std::string(names_.Text(As<NameExpr>(*expr).name));
-      case ExprKind::kList: return "(list" + ShowItems(As<BracketExpr>(*expr).items) + ")";
+      case ExprKind::kString:
+        return Quote(As<StringExpr>(*expr).value);
+      case ExprKind::kBool:
+        return As<BoolExpr>(*expr).value ? "true" : "false";
+      case ExprKind::kName:
+        return std::string(names_.Text(As<NameExpr>(*expr).name));
+      case ExprKind::kList:
+        return "(list" + ShowItems(As<BracketExpr>(*expr).items) + ")";
       case ExprKind::kSelector: {
         const auto& selector = As<BracketExpr>(*expr);
         std::string out = "(sel";
@@ -121,8 +145,11 @@ class Dumper {
         return "(at " + Show(As<IndexExpr>(*expr).base) + ShowItems(As<IndexExpr>(*expr).items) + ")";
       case ExprKind::kMember:
         return "(. " + Show(As<MemberExpr>(*expr).base) + " " + Name(As<MemberExpr>(*expr).member) + ")";
-      case ExprKind::kOptional: return "(? " + Show(As<OptionalExpr>(*expr).operand) + ")";
-      case ExprKind::kLambda: return "(fn" + ShowSignature(*As<LambdaExpr>(*expr).fn) + " " + Defer(As<LambdaExpr>(*expr).fn->body) + ")";
+      case ExprKind::kOptional:
+        return "(? " + Show(As<OptionalExpr>(*expr).operand) + ")";
+      case ExprKind::kLambda:
+        return "(fn" + ShowSignature(*As<LambdaExpr>(*expr).fn) + " " +
+               Defer(As<LambdaExpr>(*expr).fn->body) + ")";
       case ExprKind::kIf: {
         std::string out = "(if";
         for (const IfBranch& branch : As<IfExpr>(*expr).branches) {
@@ -131,8 +158,10 @@ class Dumper {
         }
         return out + ")";
       }
-      case ExprKind::kTag: return "(tag " + Name(As<TagExpr>(*expr).tag) + " " + Defer(As<TagExpr>(*expr).body) + ")";
-      case ExprKind::kTable: return "(table " + Quote(As<TableExpr>(*expr).path) + ")";
+      case ExprKind::kTag:
+        return "(tag " + Name(As<TagExpr>(*expr).tag) + " " + Defer(As<TagExpr>(*expr).body) + ")";
+      case ExprKind::kTable:
+        return "(table " + Quote(As<TableExpr>(*expr).path) + ")";
     }
     return "?";
   }
@@ -182,9 +211,12 @@ class Dumper {
     if (type == nullptr) return "-";
     std::string out;
     switch (type->kind) {
-      case TypeKind::kName: return Name(type->name);
-      case TypeKind::kList: return "[" + ShowType(type->arguments[0]) + "]";
-      case TypeKind::kQueue: return "queue[" + ShowType(type->arguments[0]) + "]";
+      case TypeKind::kName:
+        return Name(type->name);
+      case TypeKind::kList:
+        return "[" + ShowType(type->arguments[0]) + "]";
+      case TypeKind::kQueue:
+        return "queue[" + ShowType(type->arguments[0]) + "]";
       case TypeKind::kTensor:
         for (const TypeDim& dim : type->dims) {
           if (!out.empty()) out += ", ";
@@ -293,27 +325,34 @@ class Dumper {
   void DumpStmt(const Stmt& stmt) {
     std::string word = (stmt.overrides ? "override " : "") + std::string(StmtKindName(stmt.kind));
     switch (stmt.kind) {
-      case StmtKind::kLet: return DumpLet(As<LetStmt>(stmt));
+      case StmtKind::kLet:
+        return DumpLet(As<LetStmt>(stmt));
       case StmtKind::kAssign: {
         const auto& assign = As<AssignStmt>(stmt);
         const char* op = assign.op == AssignOp::kSet ? "=" : assign.op == AssignOp::kAdd ? "+=" : "-=";
         std::string target = Show(assign.target);
         return ExprLine(fmt::format("assign {} {} {}", target, op, Show(assign.value)));
       }
-      case StmtKind::kExpr: return ExprLine(Show(As<ExprStmt>(stmt).value));
-      case StmtKind::kReturn: return ExprLine("return" + Clause("", As<ReturnStmt>(stmt).value));
+      case StmtKind::kExpr:
+        return ExprLine(Show(As<ExprStmt>(stmt).value));
+      case StmtKind::kReturn:
+        return ExprLine("return" + Clause("", As<ReturnStmt>(stmt).value));
       case StmtKind::kFor: {
         const auto& loop = As<ForStmt>(stmt);
         ExprLine("for " + ShowPattern(loop.pattern) + " in " + Show(loop.iterable));
         return DumpBlock(*loop.body);
       }
-      case StmtKind::kIf: return DumpBranches(As<IfStmt>(stmt).branches);
-      case StmtKind::kFn: return DumpFn("fn", *As<FnStmt>(stmt).fn);
-      case StmtKind::kExpect: return ExprLine("expect " + Show(As<ExpectStmt>(stmt).condition));
+      case StmtKind::kIf:
+        return DumpBranches(As<IfStmt>(stmt).branches);
+      case StmtKind::kFn:
+        return DumpFn("fn", *As<FnStmt>(stmt).fn);
+      case StmtKind::kExpect:
+        return ExprLine("expect " + Show(As<ExpectStmt>(stmt).condition));
       case StmtKind::kLanes:
         Line("lanes");
         return DumpLanes(As<LanesStmt>(stmt).lanes);
-      case StmtKind::kBarrier: return Line("barrier");
+      case StmtKind::kBarrier:
+        return Line("barrier");
       case StmtKind::kSteps:
         ExprLine("steps" + Clause("within", As<StepsStmt>(stmt).within));
         return DumpRuns(As<StepsStmt>(stmt).runs);
@@ -346,12 +385,14 @@ class Dumper {
         const auto& shard = As<ShardStmt>(stmt);
         for (const NameRef& dim : shard.dims) word += " " + Name(dim);
         word += " over " + Show(shard.axis) + Clause("where", shard.where) + Clause("as", shard.as);
-        word += Clause("via", shard.via) + Clause("capacity", shard.capacity) + Clause("with", shard.operation);
+        word +=
+            Clause("via", shard.via) + Clause("capacity", shard.capacity) + Clause("with", shard.operation);
         return ExprLine(word + Clause("by", shard.method));
       }
       case StmtKind::kZero: {
         const auto& zero = As<ZeroStmt>(stmt);
-        word += " " + Show(zero.level) + Clause("where", zero.selector) + Clause("per", zero.per) + Clause("as", zero.as);
+        word += " " + Show(zero.level) + Clause("where", zero.selector) + Clause("per", zero.per) +
+                Clause("as", zero.as);
         ExprLine(word);
         return DumpFields(zero.settings);
       }
@@ -372,7 +413,8 @@ class Dumper {
         return ExprLine(word + Clause("per", limit.per));
       }
       case StmtKind::kStream:
-        return ExprLine(word + " " + Show(As<StreamStmt>(stmt).selector) + " on " + Name(As<StreamStmt>(stmt).stream));
+        return ExprLine(word + " " + Show(As<StreamStmt>(stmt).selector) + " on " +
+                        Name(As<StreamStmt>(stmt).stream));
       case StmtKind::kRecompute:
         word += " " + Show(As<RecomputeStmt>(stmt).selector);
         return ExprLine(word + Clause("keep", As<RecomputeStmt>(stmt).keep));
@@ -381,22 +423,27 @@ class Dumper {
         ExprLine(word + " " + Show(offload.selector) + " to " + Name(offload.to));
         return DumpFields(offload.settings);
       }
-      case StmtKind::kFreeze: return ExprLine(word + " " + Show(As<FreezeStmt>(stmt).selector));
+      case StmtKind::kFreeze:
+        return ExprLine(word + " " + Show(As<FreezeStmt>(stmt).selector));
       case StmtKind::kRun: {
         const auto& run = As<RunStmt>(stmt);
         word += " " + Name(run.mode) + Clause("hint", run.hint);
         return ExprLine(word + Clause("where", run.where));
       }
-      case StmtKind::kNumerics: return Line(word + " " + Name(As<NumericsStmt>(stmt).mode));
+      case StmtKind::kNumerics:
+        return Line(word + " " + Name(As<NumericsStmt>(stmt).mode));
       case StmtKind::kCost:
         word += " " + Show(As<CostStmt>(stmt).target);
         return ExprLine(word + " = " + Show(As<CostStmt>(stmt).value));
       case StmtKind::kSlowdown: {
         const auto& slowdown = As<SlowdownStmt>(stmt);
-        return ExprLine(word + " " + Name(slowdown.stream) + " with " + Name(slowdown.with) + " = " + Show(slowdown.value));
+        return ExprLine(word + " " + Name(slowdown.stream) + " with " + Name(slowdown.with) + " = " +
+                        Show(slowdown.value));
       }
-      case StmtKind::kAssert: return ExprLine(word + " " + Show(As<AssertStmt>(stmt).condition));
-      case StmtKind::kUse: return ExprLine(word + " " + Show(As<UseStmt>(stmt).strategy));
+      case StmtKind::kAssert:
+        return ExprLine(word + " " + Show(As<AssertStmt>(stmt).condition));
+      case StmtKind::kUse:
+        return ExprLine(word + " " + Show(As<UseStmt>(stmt).strategy));
     }
   }
 
@@ -405,18 +452,23 @@ class Dumper {
   void DumpProperties(List<Property> properties) {
     Indent indent(*this);
     for (const Property& property : properties) {
-      ExprLine("property " + Name(property.name) + Clause("", property.qualifier) + " = " + Show(property.value));
+      ExprLine("property " + Name(property.name) + Clause("", property.qualifier) + " = " +
+               Show(property.value));
     }
   }
 
   void DumpMember(const ModuleMember& member) {
     switch (member.kind) {
       case MemberKind::kParam:
-        return ExprLine("param " + Name(member.name) + ": " + ShowType(member.type) + Clause("=", member.value));
-      case MemberKind::kAssign: return ExprLine("part " + Name(member.name) + " = " + Show(member.value));
-      case MemberKind::kLet: return DumpLet(*member.let);
+        return ExprLine("param " + Name(member.name) + ": " + ShowType(member.type) +
+                        Clause("=", member.value));
+      case MemberKind::kAssign:
+        return ExprLine("part " + Name(member.name) + " = " + Show(member.value));
+      case MemberKind::kLet:
+        return DumpLet(*member.let);
       case MemberKind::kFn:
-      case MemberKind::kForward: return DumpFn("fn", *member.fn);
+      case MemberKind::kForward:
+        return DumpFn("fn", *member.fn);
     }
   }
 
@@ -428,8 +480,10 @@ class Dumper {
       case TopologyItemKind::kLevel:
         ExprLine("level " + Name(item.name) + " = " + Show(item.members) + Clause("of", item.of));
         return DumpProperties(item.properties);
-      case TopologyItemKind::kLet: return DumpLet(*item.let);
-      case TopologyItemKind::kProperty: return DumpProperties(item.properties);
+      case TopologyItemKind::kLet:
+        return DumpLet(*item.let);
+      case TopologyItemKind::kProperty:
+        return DumpProperties(item.properties);
     }
   }
 
@@ -441,8 +495,10 @@ class Dumper {
         for (const NameRef& part : import.parts) target += (target.empty() ? "" : ".") + Name(part);
         return Line("import " + target + " as " + Name(import.name));
       }
-      case DeclKind::kLet: return DumpLet(*As<LetDecl>(decl).let);
-      case DeclKind::kFn: return DumpFn("fn", *As<FnTopDecl>(decl).fn);
+      case DeclKind::kLet:
+        return DumpLet(*As<LetDecl>(decl).let);
+      case DeclKind::kFn:
+        return DumpFn("fn", *As<FnTopDecl>(decl).fn);
       case DeclKind::kModel:
         return ExprLine("model " + Name(As<ModelDecl>(decl).name) + " = " + Show(As<ModelDecl>(decl).value));
       case DeclKind::kModule: {

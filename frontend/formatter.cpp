@@ -20,7 +20,8 @@ constexpr size_t kMaxInlineStatements = 3;
 
 class Formatter {
  public:
-  Formatter(std::string_view text, const ScanResult& scan) : text_(text), tokens_(scan.tokens), comments_(scan.comments) {}
+  Formatter(std::string_view text, const ScanResult& scan)
+      : text_(text), tokens_(scan.tokens), comments_(scan.comments) {}
 
   std::string Run() {
     MatchBraces();
@@ -33,9 +34,9 @@ class Formatter {
  private:
   struct Piece {
     std::string text;
-    bool space = false;       // one before it, unless it opens a line
-    bool may_break = false;   // a line may end before it
-    int cost = 0;             // of ending a line there: brackets open around it, then how tight its operator binds
+    bool space = false;      // one before it, unless it opens a line
+    bool may_break = false;  // a line may end before it
+    int cost = 0;  // of ending a line there: brackets open around it, then how tight its operator binds
   };
 
   void MatchBraces() {
@@ -51,8 +52,12 @@ class Formatter {
     }
   }
 
-  static bool IsOpener(Tok kind) { return kind == Tok::kLparen || kind == Tok::kLbracket || kind == Tok::kLbrace; }
-  static bool IsCloser(Tok kind) { return kind == Tok::kRparen || kind == Tok::kRbracket || kind == Tok::kRbrace; }
+  static bool IsOpener(Tok kind) {
+    return kind == Tok::kLparen || kind == Tok::kLbracket || kind == Tok::kLbrace;
+  }
+  static bool IsCloser(Tok kind) {
+    return kind == Tok::kRparen || kind == Tok::kRbracket || kind == Tok::kRbrace;
+  }
   bool Is(size_t i, Tok kind) const { return tokens_[i].kind == kind; }
 
   // ---- what the source says between tokens
@@ -76,8 +81,9 @@ class Formatter {
 
   // Whether a comment lies between two offsets.
   bool HasComment(uint32_t begin, uint32_t end) const {
-    auto it = std::lower_bound(comments_.begin(), comments_.end(), begin,
-                               [](const Comment& comment, uint32_t offset) { return comment.begin < offset; });
+    auto it =
+        std::lower_bound(comments_.begin(), comments_.end(), begin,
+                         [](const Comment& comment, uint32_t offset) { return comment.begin < offset; });
     return it != comments_.end() && it->begin < end;
   }
 
@@ -222,7 +228,8 @@ class Formatter {
     switch (tokens_[begin].kind) {
       case Tok::kFn:
       case Tok::kForward:
-      case Tok::kLanes: return false;
+      case Tok::kLanes:
+        return false;
       case Tok::kModule:
       case Tok::kTopology:
       case Tok::kStrategy:
@@ -232,7 +239,8 @@ class Formatter {
       case Tok::kTest:
         if (tokens_[begin].depth == 0) return false;
         break;
-      default: break;
+      default:
+        break;
     }
     size_t statements = 0;
     for (size_t i = open + 1; i < close; ++i) {
@@ -244,11 +252,13 @@ class Formatter {
         case Tok::kIf:
         case Tok::kFn:
         case Tok::kLanes:
-        case Tok::kLabel: return false;
+        case Tok::kLabel:
+          return false;
         case Tok::kOrder:
           if (tokens_[begin].kind == Tok::kFor || tokens_[begin].kind == Tok::kIf) return false;
           break;
-        default: break;
+        default:
+          break;
       }
     }
     if (statements > kMaxInlineStatements) return false;
@@ -262,7 +272,8 @@ class Formatter {
   void AddFlat(size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       if (Is(i, Tok::kSemicolon)) continue;
-      if (tokens_[i].starts && i > begin && !line_.empty() && line_.back().text != "{") line_.back().text += ';';
+      if (tokens_[i].starts && i > begin && !line_.empty() && line_.back().text != "{")
+        line_.back().text += ';';
       if (Is(i, Tok::kLbrace) && match_[i] == i + 1) {
         AddToken(i);
         line_.back().text = "{}";
@@ -325,52 +336,69 @@ class Formatter {
       case Tok::kColon:
       case Tok::kQuestion:
       case Tok::kDot:
-      case Tok::kRange: return false;
-      default: break;
+      case Tok::kRange:
+        return false;
+      default:
+        break;
     }
     switch (before.kind) {
       case Tok::kLparen:
       case Tok::kLbracket:
       case Tok::kDot:
-      case Tok::kRange: return false;
-      default: return !before.prefix;
+      case Tok::kRange:
+        return false;
+      default:
+        return !before.prefix;
     }
   }
 
-  // What it costs to end a line after this token, below 16 where that is fine; -1 where the scanner might insert a ';'.
+  // What it costs to end a line after this token, below 16 where that is fine; -1 where the scanner might
+  // insert a ';'.
   int BreakCost(size_t i) const {
     if (tokens_[i].prefix) return -1;
     switch (tokens_[i].kind) {
-      case Tok::kComma: return 0;
-      case Tok::kOr: return 1;
-      case Tok::kAnd: return 2;
+      case Tok::kComma:
+        return 0;
+      case Tok::kOr:
+        return 1;
+      case Tok::kAnd:
+        return 2;
       case Tok::kEqual:
       case Tok::kNotEqual:
       case Tok::kLess:
       case Tok::kLessEqual:
       case Tok::kGreater:
-      case Tok::kGreaterEqual: return 3;
+      case Tok::kGreaterEqual:
+        return 3;
       case Tok::kBar:
       case Tok::kPlus:
-      case Tok::kMinus: return 4;
+      case Tok::kMinus:
+        return 4;
       case Tok::kSlash:
-      case Tok::kAt: return 5;
-      case Tok::kPercent: return -1;  // `7 %` at a line's end is a percentage
+      case Tok::kAt:
+        return 5;
+      case Tok::kPercent:
+        return -1;  // `7 %` at a line's end is a percentage
       case Tok::kStar:
-        return i > 0 && !Is(i - 1, Tok::kDot) && !Is(i - 1, Tok::kLbracket) && !Is(i - 1, Tok::kComma) ? 5 : -1;
+        return i > 0 && !Is(i - 1, Tok::kDot) && !Is(i - 1, Tok::kLbracket) && !Is(i - 1, Tok::kComma) ? 5
+                                                                                                       : -1;
       case Tok::kLparen:
-      case Tok::kLbracket: return match_[i] == i + 1 ? -1 : 1000;  // only where nothing else is left
-      default: return -1;
+      case Tok::kLbracket:
+        return match_[i] == i + 1 ? -1 : 1000;  // only where nothing else is left
+      default:
+        return -1;
     }
   }
 
   size_t LineWidth() const {
     size_t width = 0;
-    for (size_t i = 0; i < line_.size(); ++i) width += line_[i].text.size() + (line_[i].space && i > 0 ? 1 : 0);
+    for (size_t i = 0; i < line_.size(); ++i)
+      width += line_[i].text.size() + (line_[i].space && i > 0 ? 1 : 0);
     return width;
   }
 
-  // Writes the line, broken where it is too long: at the shallowest possible place, the last of these that fits.
+  // Writes the line, broken where it is too long: at the shallowest possible place, the last of these that
+  // fits.
   void Flush(size_t indent, bool continued = false) {
     size_t start = 0;
     size_t margin = indent + (continued ? kContinuation : 0);
@@ -409,7 +437,9 @@ class Formatter {
 
   // ---- comments and blank lines
 
-  std::string_view TextOf(const Comment& comment) const { return text_.substr(comment.begin, comment.end - comment.begin); }
+  std::string_view TextOf(const Comment& comment) const {
+    return text_.substr(comment.begin, comment.end - comment.begin);
+  }
 
   bool OnLineOf(uint32_t end_of_previous, const Comment& comment) const {
     return end_of_previous > 0 && Newlines(end_of_previous, comment.begin) == 0;
@@ -420,14 +450,16 @@ class Formatter {
   }
 
   std::string Trimmed(std::string_view text) const {
-    while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) text.remove_suffix(1);
+    while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r'))
+      text.remove_suffix(1);
     return std::string(text);
   }
 
   // The comments between the statement before and tokens[i]: at the end of the line above, or on their own.
   void CommentsBefore(size_t i, size_t indent) {
     previous_end_ = std::max(EndBefore(i), previous_comment_end_);
-    while (next_comment_ < comments_.size() && comments_[next_comment_].begin < tokens_[i].begin) WriteComment(indent);
+    while (next_comment_ < comments_.size() && comments_[next_comment_].begin < tokens_[i].begin)
+      WriteComment(indent);
     while (i + 1 == tokens_.size() && next_comment_ < comments_.size()) WriteComment(indent);
   }
 
@@ -484,7 +516,7 @@ class Formatter {
   std::vector<Piece> line_;
   size_t previous_ = 0;  // the token last added
   int depth_ = 0;
-  size_t align_ = 0;     // columns that the first token of the next line takes, if others follow it
+  size_t align_ = 0;  // columns that the first token of the next line takes, if others follow it
   size_t next_comment_ = 0;
   uint32_t previous_end_ = 0;
   uint32_t previous_comment_end_ = 0;
@@ -493,7 +525,8 @@ class Formatter {
 
 }  // namespace
 
-std::optional<std::string> FormatSource(const ir::SourceManager& sources, ir::FileId file, ir::DiagnosticEngine& diag) {
+std::optional<std::string> FormatSource(const ir::SourceManager& sources, ir::FileId file,
+                                        ir::DiagnosticEngine& diag) {
   ScanResult scan;
   if (!ParseMarked(sources, file, diag, &scan)) return std::nullopt;
   return Formatter(sources.Text(file), scan).Run();

@@ -1,7 +1,7 @@
-// The one place that knows ANTLR: feeds the generated parser with the scanner's tokens, a declaration at a time, and
-// copies what it recognises into a plain concrete tree for the AST builder. The grammar is LL(1), so the parser never
-// predicts; after an error the offending statement is taken out and its declaration parsed again, which finds
-// further errors without the guesses of error recovery.
+// The one place that knows ANTLR: feeds the generated parser with the scanner's tokens, a declaration at a
+// time, and copies what it recognises into a plain concrete tree for the AST builder. The grammar is LL(1),
+// so the parser never predicts; after an error the offending statement is taken out and its declaration
+// parsed again, which finds further errors without the guesses of error recovery.
 #include "frontend/parser.h"
 
 #include <algorithm>
@@ -20,11 +20,12 @@ namespace piper::frontend {
 
 namespace {
 
-#define PIPER_TOKEN(id, grammar, text) \
-  static_assert(static_cast<int>(Tok::id) == static_cast<int>(PiperParser::grammar), "syntax.h differs from Piper.g4");
+#define PIPER_TOKEN(id, grammar, text)                                               \
+  static_assert(static_cast<int>(Tok::id) == static_cast<int>(PiperParser::grammar), \
+                "syntax.h differs from Piper.g4");
 PIPER_TOKENS(PIPER_TOKEN)
 #undef PIPER_TOKEN
-#define PIPER_RULE(id, grammar)                                                      \
+#define PIPER_RULE(id, grammar)                                                             \
   static_assert(static_cast<int>(Rule::id) == static_cast<int>(PiperParser::Rule##grammar), \
                 "syntax.h differs from Piper.g4");
 PIPER_RULES(PIPER_RULE)
@@ -145,7 +146,8 @@ class TreeCopier {
     node.rule = static_cast<Rule>(context->getRuleIndex());
     node.first_child = static_cast<uint32_t>(tree_.children.size());
     node.child_count = static_cast<uint32_t>(pending_.size() - pending);
-    tree_.children.insert(tree_.children.end(), pending_.begin() + static_cast<ptrdiff_t>(pending), pending_.end());
+    tree_.children.insert(tree_.children.end(), pending_.begin() + static_cast<ptrdiff_t>(pending),
+                          pending_.end());
     pending_.resize(pending);
     if (node.child_count > 0) {
       node.begin = BeginOf(tree_.children[node.first_child]);
@@ -175,7 +177,8 @@ SyntaxTree ParseTokens(const std::vector<Token>& tokens, Start start) {
   PiperParser parser(&stream);
   parser.removeErrorListeners();
   parser.setErrorHandler(std::make_shared<StopAtFirstError>());
-  parser.getInterpreter<antlr4::atn::ParserATNSimulator>()->setPredictionMode(antlr4::atn::PredictionMode::SLL);
+  parser.getInterpreter<antlr4::atn::ParserATNSimulator>()->setPredictionMode(
+      antlr4::atn::PredictionMode::SLL);
   antlr4::ParserRuleContext* root = nullptr;
   if (start == Start::kFile) {
     root = parser.file();
@@ -207,10 +210,13 @@ void MarkTokens(const SyntaxTree& tree, size_t base, std::vector<Token>& tokens)
         break;
       }
       case Rule::kSuffix:
-      case Rule::kParams: token(children[0]).tight = true; break;
+      case Rule::kParams:
+        token(children[0]).tight = true;
+        break;
       case Rule::kType:
         for (uint32_t i = 1; i < node.child_count; ++i) {
-          if ((children[i] & kTokenBit) != 0 && IsOpener(token(children[i]).kind)) token(children[i]).tight = true;
+          if ((children[i] & kTokenBit) != 0 && IsOpener(token(children[i]).kind))
+            token(children[i]).tight = true;
         }
         break;
       case Rule::kTerm:
@@ -218,18 +224,20 @@ void MarkTokens(const SyntaxTree& tree, size_t base, std::vector<Token>& tokens)
           token(children[i]).prefix = token(children[i]).kind == Tok::kMinus;
         }
         break;
-      default: break;
+      default:
+        break;
     }
   }
 }
 
 // Words that open statements and stand nowhere inside them outside brackets.
 bool OpensStatement(Tok kind) {
-  return kind == Tok::kLet || kind == Tok::kVar || kind == Tok::kReturn || kind == Tok::kExpect || kind == Tok::kFn;
+  return kind == Tok::kLet || kind == Tok::kVar || kind == Tok::kReturn || kind == Tok::kExpect ||
+         kind == Tok::kFn;
 }
 
-// The statement around tokens[at], as [first, second): from after the ';', '{' or label before it to its ';', or to
-// tokens[at] if that opens the next one (`let x =`, and nothing more on the line).
+// The statement around tokens[at], as [first, second): from after the ';', '{' or label before it to its ';',
+// or to tokens[at] if that opens the next one (`let x =`, and nothing more on the line).
 std::pair<size_t, size_t> StatementAround(const std::vector<Token>& tokens, size_t at) {
   size_t begin = at;
   for (int level = 0; begin > 0; --begin) {
@@ -243,7 +251,8 @@ std::pair<size_t, size_t> StatementAround(const std::vector<Token>& tokens, size
       break;
     }
   }
-  if (begin < at && OpensStatement(tokens[at].kind) && tokens[at].depth == tokens[begin].depth) return {begin, at};
+  if (begin < at && OpensStatement(tokens[at].kind) && tokens[at].depth == tokens[begin].depth)
+    return {begin, at};
   size_t end = begin;
   for (int level = 0; end + 1 < tokens.size(); ++end) {
     Tok kind = tokens[end].kind;
@@ -313,14 +322,16 @@ class FileParser {
 
   bool SizeOk() {
     if (text_.size() <= kMaxFileBytes) return true;
-    diag_.Error({file_, 0, 1}, ir::DiagKind::kFileTooLarge,
-                fmt::format("the file has {} bytes; at most {} are read", text_.size(), kMaxFileBytes))
+    diag_
+        .Error({file_, 0, 1}, ir::DiagKind::kFileTooLarge,
+               fmt::format("the file has {} bytes; at most {} are read", text_.size(), kMaxFileBytes))
         .Hint("move bulky numbers to a table: table from \"x.csv\"");
     return false;
   }
 
   bool GiveUp() const {
-    return diag_.error_count() - errors_before_ >= ir::DiagnosticEngine::kMaxErrors || reparsed_ > kReparseTokens;
+    return diag_.error_count() - errors_before_ >= ir::DiagnosticEngine::kMaxErrors ||
+           reparsed_ > kReparseTokens;
   }
 
   // One declaration or several on one line: tokens [begin, end) of the scan.
@@ -342,7 +353,8 @@ class FileParser {
           ReportSyntaxFailure(failure, tokens, first, file_, text_, diag_);
         }
         if (first >= last) return;
-        tokens.erase(tokens.begin() + static_cast<ptrdiff_t>(first), tokens.begin() + static_cast<ptrdiff_t>(last));
+        tokens.erase(tokens.begin() + static_cast<ptrdiff_t>(first),
+                     tokens.begin() + static_cast<ptrdiff_t>(last));
       }
     }
   }
@@ -368,12 +380,14 @@ File* ParseFile(const ir::SourceManager& sources, ir::FileId file, Ast& ast, ir:
   return FileParser(sources, file, ast, diag).ParseAll();
 }
 
-bool ParseMarked(const ir::SourceManager& sources, ir::FileId file, ir::DiagnosticEngine& diag, ScanResult* result) {
+bool ParseMarked(const ir::SourceManager& sources, ir::FileId file, ir::DiagnosticEngine& diag,
+                 ScanResult* result) {
   Ast ast;
   return FileParser(sources, file, ast, diag).ParseMarked(result);
 }
 
-Expr* ParseExpression(const ir::SourceManager& sources, ir::FileId file, Ast& ast, ir::DiagnosticEngine& diag) {
+Expr* ParseExpression(const ir::SourceManager& sources, ir::FileId file, Ast& ast,
+                      ir::DiagnosticEngine& diag) {
   return FileParser(sources, file, ast, diag).ParseOne();
 }
 

@@ -16,10 +16,9 @@ using ir::DiagKind;
 using ir::SourceRange;
 
 std::string_view TokText(Tok kind) {
-  static constexpr std::string_view kTexts[] = {
-      "",
+  static constexpr std::string_view kTexts[] = {"",
 #define PIPER_TOKEN(id, grammar, text) text,
-      PIPER_TOKENS(PIPER_TOKEN)
+                                                PIPER_TOKENS(PIPER_TOKEN)
 #undef PIPER_TOKEN
   };
   return kTexts[static_cast<size_t>(kind)];
@@ -96,7 +95,8 @@ class Scanner {
   ir::DiagnosticEngine::Builder Error(size_t begin, size_t end, DiagKind kind, std::string message) {
     result_.ok = false;
     result_.error_offsets.push_back(static_cast<uint32_t>(begin));
-    return diag_.Error({file_, static_cast<uint32_t>(begin), static_cast<uint32_t>(end)}, kind, std::move(message));
+    return diag_.Error({file_, static_cast<uint32_t>(begin), static_cast<uint32_t>(end)}, kind,
+                       std::move(message));
   }
 
   bool CheckEncoding() {
@@ -108,7 +108,8 @@ class Scanner {
       size_t length = Utf8Length(text_, i);
       if (length == 0) {
         Error(i, i + 1, DiagKind::kBadEncoding,
-              fmt::format("byte 0x{:02x} is not part of valid UTF-8 text", static_cast<unsigned char>(text_[i])))
+              fmt::format("byte 0x{:02x} is not part of valid UTF-8 text",
+                          static_cast<unsigned char>(text_[i])))
             .Hint("save the file as UTF-8");
         return false;
       }
@@ -216,8 +217,10 @@ class Scanner {
       Error(begin, end, DiagKind::kBadNumber,
             fmt::format("'{}' is no number: '{}' is no unit", text_.substr(begin, end - begin),
                         text_.substr(i, end - i)))
-          .Hint("a name cannot begin with a digit; units are ps ns us ms s min h, B kB MB GB TB KiB MiB GiB TiB, "
-                "the same with /s, FLOP MFLOP GFLOP TFLOP PFLOP, the same with /s, and %");
+          .Hint(
+              "a name cannot begin with a digit; units are ps ns us ms s min h, B kB MB GB TB KiB MiB GiB "
+              "TiB, "
+              "the same with /s, FLOP MFLOP GFLOP TFLOP PFLOP, the same with /s, and %");
       Push(kind, begin, end);
       return end;
     }
@@ -264,16 +267,16 @@ class Scanner {
       Tok kind;
     };
     static constexpr std::array kSymbols = {
-        Symbol{"..", Tok::kRange},     Symbol{"->", Tok::kArrow},    Symbol{"+=", Tok::kAddAssign},
-        Symbol{"-=", Tok::kSubAssign}, Symbol{"==", Tok::kEqual},    Symbol{"!=", Tok::kNotEqual},
-        Symbol{"<=", Tok::kLessEqual}, Symbol{">=", Tok::kGreaterEqual},
-        Symbol{"(", Tok::kLparen},     Symbol{")", Tok::kRparen},    Symbol{"[", Tok::kLbracket},
-        Symbol{"]", Tok::kRbracket},   Symbol{"{", Tok::kLbrace},    Symbol{"}", Tok::kRbrace},
-        Symbol{",", Tok::kComma},      Symbol{";", Tok::kSemicolon}, Symbol{":", Tok::kColon},
-        Symbol{".", Tok::kDot},        Symbol{"?", Tok::kQuestion},  Symbol{"=", Tok::kAssign},
-        Symbol{"<", Tok::kLess},       Symbol{">", Tok::kGreater},   Symbol{"+", Tok::kPlus},
-        Symbol{"-", Tok::kMinus},      Symbol{"*", Tok::kStar},      Symbol{"/", Tok::kSlash},
-        Symbol{"%", Tok::kPercent},    Symbol{"@", Tok::kAt},
+        Symbol{"..", Tok::kRange},     Symbol{"->", Tok::kArrow},        Symbol{"+=", Tok::kAddAssign},
+        Symbol{"-=", Tok::kSubAssign}, Symbol{"==", Tok::kEqual},        Symbol{"!=", Tok::kNotEqual},
+        Symbol{"<=", Tok::kLessEqual}, Symbol{">=", Tok::kGreaterEqual}, Symbol{"(", Tok::kLparen},
+        Symbol{")", Tok::kRparen},     Symbol{"[", Tok::kLbracket},      Symbol{"]", Tok::kRbracket},
+        Symbol{"{", Tok::kLbrace},     Symbol{"}", Tok::kRbrace},        Symbol{",", Tok::kComma},
+        Symbol{";", Tok::kSemicolon},  Symbol{":", Tok::kColon},         Symbol{".", Tok::kDot},
+        Symbol{"?", Tok::kQuestion},   Symbol{"=", Tok::kAssign},        Symbol{"<", Tok::kLess},
+        Symbol{">", Tok::kGreater},    Symbol{"+", Tok::kPlus},          Symbol{"-", Tok::kMinus},
+        Symbol{"*", Tok::kStar},       Symbol{"/", Tok::kSlash},         Symbol{"%", Tok::kPercent},
+        Symbol{"@", Tok::kAt},
     };
     std::string_view rest = text_.substr(i);
     if (rest.starts_with("||")) return Foreign(i, 2, Tok::kOr, "or");
@@ -306,7 +309,9 @@ class Scanner {
     std::string shown = code < 0x20 || code == 0x7F ? fmt::format("control character 0x{:02x}", code)
                                                     : fmt::format("character '{}'", rest.substr(0, length));
     Error(i, i + length, DiagKind::kSyntax, "unexpected " + shown)
-        .Hint("names are made of ASCII letters, digits and '_'; other characters belong in strings and comments");
+        .Hint(
+            "names are made of ASCII letters, digits and '_'; other characters belong in strings and "
+            "comments");
     return i + length;
   }
 
@@ -350,15 +355,20 @@ class Scanner {
     return Unreliable(raw_[open.front()].begin, true);
   }
 
-  static bool IsOpener(Tok kind) { return kind == Tok::kLparen || kind == Tok::kLbracket || kind == Tok::kLbrace; }
-  static bool IsCloser(Tok kind) { return kind == Tok::kRparen || kind == Tok::kRbracket || kind == Tok::kRbrace; }
+  static bool IsOpener(Tok kind) {
+    return kind == Tok::kLparen || kind == Tok::kLbracket || kind == Tok::kLbrace;
+  }
+  static bool IsCloser(Tok kind) {
+    return kind == Tok::kRparen || kind == Tok::kRbracket || kind == Tok::kRbrace;
+  }
   static Tok Partner(Tok opener) { return static_cast<Tok>(static_cast<int>(opener) + 1); }
 
   SourceRange RangeOf(const RawToken& token) const { return {file_, token.begin, token.end}; }
 
   void ReportMismatch(const RawToken& opener, const RawToken& closer) {
     Error(closer.begin, closer.end, DiagKind::kSyntax,
-          fmt::format("'{}' does not match the '{}' that is open here", TokText(closer.kind), TokText(opener.kind)))
+          fmt::format("'{}' does not match the '{}' that is open here", TokText(closer.kind),
+                      TokText(opener.kind)))
         .Note(RangeOf(opener), fmt::format("this '{}' is not closed", TokText(opener.kind)))
         .Hint(fmt::format("write '{}' before it", TokText(Partner(opener.kind))));
   }
@@ -373,9 +383,10 @@ class Scanner {
     return ColumnOf(raw_[i].begin);
   }
 
-  // Some bracket is open at the end of the file. Which one was forgotten? Indentation tells: the first block whose
-  // '}' stands further left than the line that opens it; or, where a declaration begins at a line's very start, the
-  // innermost block that is still open there; or else the innermost open one.
+  // Some bracket is open at the end of the file. Which one was forgotten? Indentation tells: the first block
+  // whose
+  // '}' stands further left than the line that opens it; or, where a declaration begins at a line's very
+  // start, the innermost block that is still open there; or else the innermost open one.
   void ReportUnclosed(const std::vector<uint32_t>& open_at_end) {
     uint32_t culprit = open_at_end.back();
     const RawToken* witness = nullptr;
@@ -411,12 +422,16 @@ class Scanner {
       case Tok::kFn:
       case Tok::kModule:
       case Tok::kTopology:
-      case Tok::kStrategy: return IsWord(next);
-      case Tok::kTest: return next == Tok::kString;
+      case Tok::kStrategy:
+        return IsWord(next);
+      case Tok::kTest:
+        return next == Tok::kString;
       case Tok::kTrain:
       case Tok::kEval:
-      case Tok::kInfer: return next == Tok::kLbrace;
-      default: return false;
+      case Tok::kInfer:
+        return next == Tok::kLbrace;
+      default:
+        return false;
     }
   }
 
@@ -438,7 +453,8 @@ class Scanner {
       const RawToken& token = raw_[i];
       bool braces = open_.empty() || open_.back() == Tok::kLbrace;
       if (token.line_start && braces && CanEnd() && !Continues(i)) InsertSemicolon(token.begin);
-      if (token.kind == Tok::kComma && (Next(i) == Tok::kRparen || Next(i) == Tok::kRbracket) && CanEnd()) continue;
+      if (token.kind == Tok::kComma && (Next(i) == Tok::kRparen || Next(i) == Tok::kRbracket) && CanEnd())
+        continue;
       if (token.kind == Tok::kRbrace) {
         if (Last() != Tok::kSemicolon && Last() != Tok::kLbrace) InsertSemicolon(token.begin);
       }
@@ -455,7 +471,9 @@ class Scanner {
   }
 
   Tok Last() const { return tokens_->empty() ? Tok::kSemicolon : tokens_->back().kind; }
-  Tok Next(size_t i, size_t ahead = 1) const { return i + ahead < raw_.size() ? raw_[i + ahead].kind : Tok::kEnd; }
+  Tok Next(size_t i, size_t ahead = 1) const {
+    return i + ahead < raw_.size() ? raw_[i + ahead].kind : Tok::kEnd;
+  }
 
   void InsertSemicolon(uint32_t before) {
     uint32_t at = tokens_->empty() ? before : tokens_->back().end;
@@ -466,8 +484,10 @@ class Scanner {
   bool CanEnd() const {
     Tok kind = Last();
     if (tokens_->empty()) return false;
-    if (kind == Tok::kReturn || kind == Tok::kTrue || kind == Tok::kFalse || kind == Tok::kFnType) return true;
-    if (IsReserved(kind) || kind == Tok::kTag || kind == Tok::kLanes || kind == Tok::kSteps || kind == Tok::kTable) {
+    if (kind == Tok::kReturn || kind == Tok::kTrue || kind == Tok::kFalse || kind == Tok::kFnType)
+      return true;
+    if (IsReserved(kind) || kind == Tok::kTag || kind == Tok::kLanes || kind == Tok::kSteps ||
+        kind == Tok::kTable) {
       return false;
     }
     if (IsWord(kind)) return true;
@@ -479,8 +499,10 @@ class Scanner {
       case Tok::kInt:
       case Tok::kFloat:
       case Tok::kQuantity:
-      case Tok::kString: return true;
-      default: return false;
+      case Tok::kString:
+        return true;
+      default:
+        return false;
     }
   }
 
@@ -513,7 +535,8 @@ class Scanner {
       case Tok::kAt:
       case Tok::kElse:
       case Tok::kAnd:
-      case Tok::kOr: return true;
+      case Tok::kOr:
+        return true;
       case Tok::kBy:
       case Tok::kJoined:
       case Tok::kRequires:
@@ -521,8 +544,10 @@ class Scanner {
       case Tok::kOver:
       case Tok::kWhere:
       case Tok::kFolds:
-      case Tok::kVia: return Next(i) != Tok::kAssign && Next(i) != Tok::kDot && Next(i) != Tok::kColon;
-      default: return false;
+      case Tok::kVia:
+        return Next(i) != Tok::kAssign && Next(i) != Tok::kDot && Next(i) != Tok::kColon;
+      default:
+        return false;
     }
   }
 
@@ -532,7 +557,9 @@ class Scanner {
     return kind == Tok::kSemicolon || kind == Tok::kLbrace || kind == Tok::kRbrace || kind == Tok::kLabel;
   }
 
-  static bool OpensItem(Tok kind) { return kind == Tok::kLparen || kind == Tok::kLbracket || kind == Tok::kComma; }
+  static bool OpensItem(Tok kind) {
+    return kind == Tok::kLparen || kind == Tok::kLbracket || kind == Tok::kComma;
+  }
 
   Tok Shape(size_t i, bool braces, bool* label) {
     Tok kind = raw_[i].kind;
@@ -549,13 +576,20 @@ class Scanner {
       return Tok::kLabel;
     }
     switch (kind) {
-      case Tok::kTag: return IsWord(Next(i)) && Next(i, 2) == Tok::kLbrace ? kind : Tok::kIdent;
-      case Tok::kLanes: return Next(i) == Tok::kLbrace && StatementStart(braces) ? kind : Tok::kIdent;
-      case Tok::kSteps: return Next(i) == Tok::kString && StatementStart(braces) ? kind : Tok::kIdent;
-      case Tok::kTable: return Next(i) == Tok::kFrom && Next(i, 2) == Tok::kString ? kind : Tok::kIdent;
-      case Tok::kFn: return IsWord(Next(i)) ? kind : Next(i) == Tok::kLparen ? Tok::kLambda : Tok::kFnType;
-      case Tok::kIf: return StatementStart(braces) || Last() == Tok::kElse ? kind : Tok::kIfValue;
-      default: return kind;
+      case Tok::kTag:
+        return IsWord(Next(i)) && Next(i, 2) == Tok::kLbrace ? kind : Tok::kIdent;
+      case Tok::kLanes:
+        return Next(i) == Tok::kLbrace && StatementStart(braces) ? kind : Tok::kIdent;
+      case Tok::kSteps:
+        return Next(i) == Tok::kString && StatementStart(braces) ? kind : Tok::kIdent;
+      case Tok::kTable:
+        return Next(i) == Tok::kFrom && Next(i, 2) == Tok::kString ? kind : Tok::kIdent;
+      case Tok::kFn:
+        return IsWord(Next(i)) ? kind : Next(i) == Tok::kLparen ? Tok::kLambda : Tok::kFnType;
+      case Tok::kIf:
+        return StatementStart(braces) || Last() == Tok::kElse ? kind : Tok::kIfValue;
+      default:
+        return kind;
     }
   }
 

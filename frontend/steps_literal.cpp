@@ -79,13 +79,15 @@ class Decoder {
 
   bool Unit(StepRun* run, int depth, size_t begin) {
     if (Peek() == '(') {
-      if (depth >= kMaxDepth) return Fail(at_, at_ + 1, "groups are nested too deep", "write fewer parentheses");
+      if (depth >= kMaxDepth)
+        return Fail(at_, at_ + 1, "groups are nested too deep", "write fewer parentheses");
       ++at_;
       std::vector<StepRun> children;
       if (!Sequence(children, depth + 1)) return false;
       if (Peek() != ')') return Fail(begin, begin + 1, "this '(' is never closed", "write ')'");
       ++at_;
-      if (children.empty()) return Fail(begin, at_, "this group is empty", "write steps between the parentheses");
+      if (children.empty())
+        return Fail(begin, at_, "this group is empty", "write steps between the parentheses");
       run->children = arena_.Copy(children);
       return true;
     }
@@ -108,7 +110,8 @@ class Decoder {
   }
 
   bool Step(StepRun* step) {
-    static constexpr std::string_view kHint = "a step reads [stage] F|B|BI|BW|R|U [microbatch], such as F, 2F0 or BW3";
+    static constexpr std::string_view kHint =
+        "a step reads [stage] F|B|BI|BW|R|U [microbatch], such as F, 2F0 or BW3";
     size_t begin = at_;
     if (!Number(&step->stage)) return false;
     size_t word = at_;
@@ -131,15 +134,18 @@ class Decoder {
       while (end < text_.size() && text_[end] != ' ' && text_[end] != ')' && text_[end] != '&') ++end;
       if (end == begin) ++end;
       end = std::min(end, text_.size());
-      return Fail(begin, end, fmt::format("'{}' is no step", text_.substr(begin, std::min<size_t>(end - begin, 30))),
+      return Fail(begin, end,
+                  fmt::format("'{}' is no step", text_.substr(begin, std::min<size_t>(end - begin, 30))),
                   std::string(kHint));
     }
     if (!Number(&step->microbatch)) return false;
     char next = Peek();
-    if (next != '\0' && next != ' ' && next != '\t' && next != '\n' && next != ',' && next != ')' && next != '&') {
+    if (next != '\0' && next != ' ' && next != '\t' && next != '\n' && next != ',' && next != ')' &&
+        next != '&') {
       size_t end = at_;
       while (end < text_.size() && text_[end] != ' ' && text_[end] != ')' && text_[end] != '&') ++end;
-      return Fail(begin, end, fmt::format("'{}' is no step", text_.substr(begin, std::min<size_t>(end - begin, 30))),
+      return Fail(begin, end,
+                  fmt::format("'{}' is no step", text_.substr(begin, std::min<size_t>(end - begin, 30))),
                   std::string(kHint));
     }
     return true;

@@ -1,5 +1,5 @@
-// The run-length order literal, `steps "8*F 3*(F B)"`: decoded by hand, since a long order written out would keep a
-// parser generator busy for seconds. Grammar: StepRun in ast.h. Internal to frontend/.
+// The run-length order literal, `steps "8*F 3*(F B)"`: decoded by hand, since a long order written out would
+// keep a parser generator busy for seconds. Grammar: StepRun in ast.h. Internal to frontend/.
 #pragma once
 
 #include <optional>

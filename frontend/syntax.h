@@ -1,5 +1,5 @@
-// Between the scanner, the generated parser and the AST builder: token and rule names, the token list, and the
-// concrete tree in a form that is free of ANTLR. Internal to frontend/.
+// Between the scanner, the generated parser and the AST builder: token and rule names, the token list, and
+// the concrete tree in a form that is free of ANTLR. Internal to frontend/.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 namespace piper::frontend {
 
 // X(enumerator, name in grammar/Piper.g4, spelling), in the grammar's order.
+// clang-format off
 #define PIPER_TOKENS(X) \
   X(kLet, LET, "let") X(kVar, VAR, "var") X(kFn, FN, "fn") X(kReturn, RETURN, "return") \
   X(kFor, FOR, "for") X(kIn, IN, "in") X(kIf, IF, "if") X(kElse, ELSE, "else") X(kTrue, TRUE, "true") \
@@ -72,6 +73,8 @@ namespace piper::frontend {
   X(kSuffix, Suffix) X(kArgument, Argument) X(kAtom, Atom) X(kLambda, Lambda) X(kBracket, Bracket) \
   X(kItem, Item) X(kWord, Word) X(kPlainWord, PlainWord) X(kDirectiveWord, DirectiveWord)
 
+// clang-format on
+
 enum class Tok : uint8_t {
   kEnd = 0,  // the end of the token list
 #define PIPER_TOKEN(id, grammar, text) id,
@@ -97,12 +100,12 @@ inline bool IsWord(Tok kind) { return kind == Tok::kIdent || IsReserved(kind) ||
 
 struct Token {
   Tok kind = Tok::kEnd;
-  bool inserted = false;        // a ';' that the scanner put at a line's end or before '}'
-  uint16_t depth = 0;           // brackets open around it; an opener and its closer have the depth outside them
+  bool inserted = false;  // a ';' that the scanner put at a line's end or before '}'
+  uint16_t depth = 0;     // brackets open around it; an opener and its closer have the depth outside them
   uint32_t begin = 0, end = 0;  // bytes; the ':' of a LABEL lies outside
   bool starts = false;          // the first of a statement, member, field or declaration (for the formatter)
-  bool tight = false;           // nothing stands between it and the token before: f(..), x[..] (for the formatter)
-  bool prefix = false;          // a '-' without left operand (for the formatter)
+  bool tight = false;   // nothing stands between it and the token before: f(..), x[..] (for the formatter)
+  bool prefix = false;  // a '-' without left operand (for the formatter)
 };
 
 // Preorder-free concrete tree: children refer to nodes or, with the top bit set, to tokens.

@@ -24,13 +24,15 @@ constexpr RuleForm kForms[] = {
     {Rule::kLambda, "a function value", "fn(a: int) -> int { .. }"},
     {Rule::kParams, "a parameter list", "(a: int, b: sel = [*])"},
     {Rule::kRequirement, "a 'requires' clause", "requires m % p == 0 hint \"..\""},
-    {Rule::kModuleDecl, "a module", "module Name(embed: dim) { param w: [..]; part = Other(..); forward(..) -> .. { .. } }"},
+    {Rule::kModuleDecl, "a module",
+     "module Name(embed: dim) { param w: [..]; part = Other(..); forward(..) -> .. { .. } }"},
     {Rule::kMember, "a module", "param w: [..], part = Other(..), fn .., or: forward(..) -> .. { .. }"},
     {Rule::kParamDecl, "a parameter", "param name: [dim, dim = 3] = normal(0.02)"},
     {Rule::kForwardDecl, "a forward", "forward(x: [batch, embed]) -> [batch, embed] { .. }"},
     {Rule::kTopologyDecl, "a topology", "topology name(nodes: int) { device ..; level .. }"},
     {Rule::kTopologyItem, "a topology", "device name { .. }, or: level name = 8 of part joined by { .. }"},
-    {Rule::kTopologyProperty, "a topology", "device name { .. }, or: level name = 8 of part joined by { .. }"},
+    {Rule::kTopologyProperty, "a topology",
+     "device name { .. }, or: level name = 8 of part joined by { .. }"},
     {Rule::kProperties, "a block of figures", "memory = 64 GiB; compute bf16 = 191.5 TFLOP/s"},
     {Rule::kProperty, "a figure", "memory = 64 GiB, or: compute bf16 = 191.5 TFLOP/s"},
     {Rule::kStrategyDecl, "a strategy", "strategy name(p: int) { directives }"},
@@ -45,11 +47,13 @@ constexpr RuleForm kForms[] = {
     {Rule::kDirectiveIf, "an 'if'", "if condition { .. } else { .. }"},
     {Rule::kLetStmt, "a definition", "let name = value"},
     {Rule::kLanesStmt, "'lanes'", "lanes { compute: steps; a2a: steps }"},
-    {Rule::kMeshDirective, "a 'mesh' directive", "mesh [name] (pp = 4, tp = 8 within node) [on group] [folds other]"},
+    {Rule::kMeshDirective, "a 'mesh' directive",
+     "mesh [name] (pp = 4, tp = 8 within node) [on group] [folds other]"},
     {Rule::kCutDirective, "a 'cut' directive", "cut tag, tag into N as stage"},
     {Rule::kSplitDirective, "a 'split' directive", "split [selector] batch [by tokens] into m as mb"},
     {Rule::kPlaceDirective, "a 'place' directive", "place [stage = s] on pp[s]"},
-    {Rule::kShardDirective, "a 'shard' directive", "shard d1 | d2 over axis [where sel] [as name] [via flat]"},
+    {Rule::kShardDirective, "a 'shard' directive",
+     "shard d1 | d2 over axis [where sel] [as name] [via flat]"},
     {Rule::kZeroDirective, "a 'zero' directive", "zero 1 [*] [per tag] as dp { bucket 25 MiB }"},
     {Rule::kOrderDirective, "an 'order' directive", "order on pp[s] { steps }"},
     {Rule::kEdgeDirective, "an 'edge' directive", "edge F[layer = 0] -> F[layer = 1]"},
@@ -83,7 +87,9 @@ const RuleForm* FormOf(const std::vector<Rule>& rules) {
   return nullptr;
 }
 
-bool Has(const std::vector<Tok>& set, Tok kind) { return std::find(set.begin(), set.end(), kind) != set.end(); }
+bool Has(const std::vector<Tok>& set, Tok kind) {
+  return std::find(set.begin(), set.end(), kind) != set.end();
+}
 
 bool HasRule(const SyntaxFailure& failure, Rule rule, size_t within) {
   for (size_t i = 0; i < failure.rules.size() && i < within; ++i) {
@@ -120,15 +126,23 @@ bool WantsDeclaration(const SyntaxFailure& failure) {
 std::string DescribeExpected(const SyntaxFailure& failure) {
   const std::vector<Tok>& set = failure.expected;
   if (WantsDeclaration(failure)) return "a declaration";
-  if (set.size() == 1 && set[0] == Tok::kRbrace && !failure.rules.empty()) {  // likewise at the end of a block's loop
+  if (set.size() == 1 && set[0] == Tok::kRbrace &&
+      !failure.rules.empty()) {  // likewise at the end of a block's loop
     switch (failure.rules[0]) {
-      case Rule::kBlock: return "a statement or '}'";
-      case Rule::kDirectiveBlock: return "a directive, another statement or '}'";
-      case Rule::kModuleDecl: return "a member or '}'";
-      case Rule::kTopologyDecl: return "a device, a level or '}'";
-      case Rule::kProperties: return "a figure or '}'";
-      case Rule::kFields: return "a setting or '}'";
-      default: break;
+      case Rule::kBlock:
+        return "a statement or '}'";
+      case Rule::kDirectiveBlock:
+        return "a directive, another statement or '}'";
+      case Rule::kModuleDecl:
+        return "a member or '}'";
+      case Rule::kTopologyDecl:
+        return "a device, a level or '}'";
+      case Rule::kProperties:
+        return "a figure or '}'";
+      case Rule::kFields:
+        return "a setting or '}'";
+      default:
+        break;
     }
   }
   if (Has(set, Tok::kMesh) && !Has(set, Tok::kIdent)) return "a directive";
@@ -154,9 +168,8 @@ std::string DescribeExpected(const SyntaxFailure& failure) {
       continue;
     }
     if (name && IsContextualWord(kind)) continue;
-    if ((expression || statement) &&
-        (IsReserved(kind) || IsContextualWord(kind) || kind == Tok::kLparen || kind == Tok::kLbracket ||
-         kind == Tok::kMinus || kind == Tok::kStar)) {
+    if ((expression || statement) && (IsReserved(kind) || IsContextualWord(kind) || kind == Tok::kLparen ||
+                                      kind == Tok::kLbracket || kind == Tok::kMinus || kind == Tok::kStar)) {
       continue;
     }
     parts.push_back(fmt::format("'{}'", spelling));
@@ -193,14 +206,16 @@ void ReportSyntaxFailure(const SyntaxFailure& failure, const std::vector<Token>&
 
   // A misspelt word at the statement's start explains most of what follows it.
   const Token& first = tokens[std::min(statement, failure.position)];
-  bool in_strategy = HasRule(failure, Rule::kAssignment, 6) || HasRule(failure, Rule::kDirectiveStatement, 3) ||
+  bool in_strategy = HasRule(failure, Rule::kAssignment, 6) ||
+                     HasRule(failure, Rule::kDirectiveStatement, 3) ||
                      (!failure.rules.empty() && failure.rules[0] == Rule::kDirectiveBlock);
   bool at_top = WantsDeclaration(failure);
   if (first.kind == Tok::kIdent && (in_strategy || at_top)) {
-    std::string_view near =
-        in_strategy ? NearestWord(written(first), IsDirectiveWord) : NearestWord(written(first), [](Tok kind) {
-            return kind == Tok::kLet || kind == Tok::kFn || (kind >= Tok::kImport && kind <= Tok::kTest);
-          });
+    std::string_view near = in_strategy ? NearestWord(written(first), IsDirectiveWord)
+                                        : NearestWord(written(first), [](Tok kind) {
+                                            return kind == Tok::kLet || kind == Tok::kFn ||
+                                                   (kind >= Tok::kImport && kind <= Tok::kTest);
+                                          });
     if (!near.empty()) {
       error.Hint(fmt::format("did you mean '{}'?", near));
       return;
@@ -211,11 +226,13 @@ void ReportSyntaxFailure(const SyntaxFailure& failure, const std::vector<Token>&
   } else if (found.kind == Tok::kKey && Has(failure.expected, Tok::kInt)) {
     error.Hint("'=' binds a name in argument lists and selectors only; to compare, write '=='");
   } else if (at_top) {
-    error.Hint("a file holds import, let, fn, module, model, topology, strategy, train, eval, infer and test");
+    error.Hint(
+        "a file holds import, let, fn, module, model, topology, strategy, train, eval, infer and test");
   } else if (in_strategy && form != nullptr &&
              (form->rule == Rule::kDirectiveStatement || form->rule == Rule::kDirectiveBlock)) {
     error.Hint(
-        "a strategy holds directives (mesh cut split place shard zero order edge limit stream recompute offload freeze "
+        "a strategy holds directives (mesh cut split place shard zero order edge limit stream recompute "
+        "offload freeze "
         "run numerics cost slowdown assert use override), for, if, let, var and fn");
   } else if (form != nullptr && !form->form.empty()) {
     error.Hint(fmt::format("{} reads: {}", form->noun, form->form));

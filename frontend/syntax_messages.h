@@ -13,9 +13,9 @@ namespace piper::frontend {
 
 // Where and why the parser stopped.
 struct SyntaxFailure {
-  size_t position = 0;         // of the unexpected token, in the token list that was parsed
-  std::vector<Tok> expected;   // what could have stood there
-  std::vector<Rule> rules;     // the rules being parsed, innermost first
+  size_t position = 0;        // of the unexpected token, in the token list that was parsed
+  std::vector<Tok> expected;  // what could have stood there
+  std::vector<Rule> rules;    // the rules being parsed, innermost first
 };
 
 // `tokens` is the list that was parsed; `statement` the position where the offending statement begins.

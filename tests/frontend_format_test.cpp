@@ -51,7 +51,8 @@ TEST(Formatter, LinesStayWithinTheWidth) {
   }
 }
 
-// Other spacing between the same tokens: random blanks, tabs, line ends where they do not count, `;` for line ends.
+// Other spacing between the same tokens: random blanks, tabs, line ends where they do not count, `;` for line
+// ends.
 std::string Mangle(const std::string& text, Random& random) {
   ir::SourceManager sources;
   ir::DiagnosticEngine diag(sources);
@@ -84,7 +85,8 @@ std::string Mangle(const std::string& text, Random& random) {
           while (at < gap.size() && (gap[at] == ' ' || gap[at] == '\t')) ++at;
           out += blanks(1);
         } else if (gap[at] == '/') {
-          size_t end = gap.compare(at, 2, "//") == 0 ? std::min(gap.find('\n', at), gap.size()) : gap.find("*/", at) + 2;
+          size_t end = gap.compare(at, 2, "//") == 0 ? std::min(gap.find('\n', at), gap.size())
+                                                     : gap.find("*/", at) + 2;
           out += gap.substr(at, end - at);
           at = end;
         } else {
@@ -92,13 +94,16 @@ std::string Mangle(const std::string& text, Random& random) {
         }
       }
     } else {
-      bool words = !out.empty() && (std::isalnum(static_cast<unsigned char>(out.back())) || out.back() == '_');
-      bool dots = gap.empty() && token.begin > 0;  // nothing stood here: nothing, or blanks, or in brackets a line end
+      bool words =
+          !out.empty() && (std::isalnum(static_cast<unsigned char>(out.back())) || out.back() == '_');
+      bool dots = gap.empty() &&
+                  token.begin > 0;  // nothing stood here: nothing, or blanks, or in brackets a line end
       std::string kept;
       for (char c : gap) {
         if (c != ' ' && c != '\t') kept += c;
       }
-      bool unit_like = words && token.kind != Tok::kEnd && std::isdigit(static_cast<unsigned char>(out.back()));
+      bool unit_like =
+          words && token.kind != Tok::kEnd && std::isdigit(static_cast<unsigned char>(out.back()));
       out += kept;
       bool remainder = out.ends_with('%');  // its right operand must stay on its line
       if (brackets && !remainder && random.Below(6) == 0) {
@@ -112,8 +117,10 @@ std::string Mangle(const std::string& text, Random& random) {
     if (token.kind == Tok::kEnd) break;
     out += text.substr(token.begin, token.end - token.begin);
     last = token.end;
-    if (token.kind == Tok::kLparen || token.kind == Tok::kLbracket || token.kind == Tok::kLbrace) open.push_back(token.kind);
-    if (token.kind == Tok::kRparen || token.kind == Tok::kRbracket || token.kind == Tok::kRbrace) open.pop_back();
+    if (token.kind == Tok::kLparen || token.kind == Tok::kLbracket || token.kind == Tok::kLbrace)
+      open.push_back(token.kind);
+    if (token.kind == Tok::kRparen || token.kind == Tok::kRbracket || token.kind == Tok::kRbrace)
+      open.pop_back();
   }
   return out;
 }
@@ -136,8 +143,10 @@ TEST(Formatter, Layout) {
   EXPECT_EQ(Format("\n\n// a\n\n\n\nlet x=1;let y=2\n\n\n"), "// a\n\nlet x = 1\nlet y = 2\n");
   EXPECT_EQ(Format("fn f(){return 1}"), "fn f() {\n  return 1\n}\n");
   EXPECT_EQ(Format("fn f(){for i in 0 .. 3{F;B}}"), "fn f() {\n  for i in 0..3 { F; B }\n}\n");
-  EXPECT_EQ(Format("let x=[ - 1,- y,a - 1,5%,2.5us ,not b]"), "let x = [-1, -y, a - 1, 5 %, 2.5 us, not b]\n");
-  EXPECT_EQ(Format("train{model net;global_batch 32}"), "train {\n  model        net\n  global_batch 32\n}\n");
+  EXPECT_EQ(Format("let x=[ - 1,- y,a - 1,5%,2.5us ,not b]"),
+            "let x = [-1, -y, a - 1, 5 %, 2.5 us, not b]\n");
+  EXPECT_EQ(Format("train{model net;global_batch 32}"),
+            "train {\n  model        net\n  global_batch 32\n}\n");
   EXPECT_EQ(Format("strategy s{mesh m(pp=2)}"), "strategy s {\n  mesh m (pp = 2)\n}\n");
   EXPECT_EQ(Format("let x = "), "");
 }

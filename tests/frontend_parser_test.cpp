@@ -1,5 +1,5 @@
-// The parser on good input: every example of the language, golden trees, precedence, selectors, units, statement
-// ends, and sizes that a careless parser would not survive.
+// The parser on good input: every example of the language, golden trees, precedence, selectors, units,
+// statement ends, and sizes that a careless parser would not survive.
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -75,21 +75,25 @@ TEST(Parser, UnitsAndRemainders) {
 }
 
 TEST(Parser, StatementEnds) {
-  EXPECT_EQ(DumpOf("let x = a\n  + b\n  * c\nlet y = 1; let z = 2"), "let x = (a + (b * c))\nlet y = 1\nlet z = 2\n");
+  EXPECT_EQ(DumpOf("let x = a\n  + b\n  * c\nlet y = 1; let z = 2"),
+            "let x = (a + (b * c))\nlet y = 1\nlet z = 2\n");
   EXPECT_EQ(DumpOf("let x = a +\n b\nlet y = f(\n1,\n2,\n)\n"), "let x = (a + b)\nlet y = (call f 1 2)\n");
   EXPECT_EQ(DumpOf("fn f()\n  -> int\n  requires a\n{\n  if a { F }\n  else { B }\n}"),
             "fn f() -> int requires a\n  if a\n    (sel pass=F)\n  else\n    (sel pass=B)\n");
-  EXPECT_EQ(DumpOf("fn f() {\n  a\n  -b\n  [c]\n}"), "fn f()\n  a\n  (- b)\n  (list c)\n");
+  EXPECT_EQ(DumpOf("fn f() {\n  -a\n  (-b)\n  [c]\n}"), "fn f()\n  (- a)\n  (- b)\n  (list c)\n");
   EXPECT_EQ(DumpOf("\xEF\xBB\xBFlet x = 1\r\nlet y = 2\r\n"), "let x = 1\nlet y = 2\n");
   EXPECT_EQ(DumpOf(""), "");
   EXPECT_EQ(DumpOf("// only a comment"), "");
 }
 
 TEST(Parser, WordsAreContextual) {
-  EXPECT_EQ(DumpOf("fn split(batch: int, order: int) -> int {\n  let place = batch\n  tag + lanes + steps + table\n  "
-                   "place(order = 1, for = 2).if\n}"),
-            "fn split(batch: int, order: int) -> int\n  let place = batch\n  (tag + lanes + steps + table)\n  (. (call "
-            "place order=1 for=2) if)\n");
+  EXPECT_EQ(
+      DumpOf(
+          "fn split(batch: int, order: int) -> int {\n  let place = batch\n  tag + lanes + steps + table\n  "
+          "place(order = 1, for = 2).if\n}"),
+      "fn split(batch: int, order: int) -> int\n  let place = batch\n  (tag + lanes + steps + table)\n  (. "
+      "(call "
+      "place order=1 for=2) if)\n");
   EXPECT_EQ(DumpOf("strategy s(zero: int) {\n  shard batch over order\n  on = 3\n}"),
             "strategy s(zero: int)\n  shard batch over order\n  assign on = 3\n");
   EXPECT_EQ(DumpOf("let train = 3\nmodel test = model\n"), "let train = 3\nmodel test = model\n");
@@ -97,7 +101,8 @@ TEST(Parser, WordsAreContextual) {
 
 TEST(Parser, RunLengthOrders) {
   EXPECT_EQ(DumpOf("fn f() { steps \"2*(F 3*B1) 4W2&F\" }"),
-            "fn f()\n  steps\n    2 x group\n      1 x F\n      3 x B mb 1\n    1 x fused\n      1 x stage 4 BW mb 2\n      1 x "
+            "fn f()\n  steps\n    2 x group\n      1 x F\n      3 x B mb 1\n    1 x fused\n      1 x stage 4 "
+            "BW mb 2\n      1 x "
             "F\n");
 }
 
@@ -117,7 +122,9 @@ TEST(Parser, RangesAreBytes) {
   std::string text = "let s = \"\xC3\xA9\xC3\xA9\"; let y = abc // \xE2\x82\xAC\nlet z = y.abc";
   Parsed parsed(text);
   ASSERT_TRUE(parsed.file->ok) << parsed.Errors();
-  auto value = [&](size_t i) { return parsed.sources.Text(As<LetDecl>(*parsed.file->decls[i]).let->value->range); };
+  auto value = [&](size_t i) {
+    return parsed.sources.Text(As<LetDecl>(*parsed.file->decls[i]).let->value->range);
+  };
   EXPECT_EQ(value(0), "\"\xC3\xA9\xC3\xA9\"");
   EXPECT_EQ(value(1), "abc");
   EXPECT_EQ(value(2), "y.abc");
