@@ -112,6 +112,10 @@ DiagnosticEngine::Builder DiagnosticEngine::Warning(SourceRange range, DiagKind 
   return Builder(this, diagnostics_.size() - 1);
 }
 
+DiagnosticEngine::Builder DiagnosticEngine::Last() {
+  return Builder(this, error_count_ > kMaxErrors ? SIZE_MAX : diagnostics_.size() - 1);
+}
+
 void DiagnosticEngine::Clear() {
   diagnostics_.clear();
   error_count_ = 0;

@@ -60,6 +60,8 @@ class DiagnosticEngine {
   static constexpr size_t kMaxErrors = 20;
   Builder Error(SourceRange range, DiagKind kind, std::string message);
   Builder Warning(SourceRange range, DiagKind kind, std::string message);
+  // The diagnostic reported last, for a caller that knows what led there; a diagnostic must have been reported.
+  Builder Last();
 
   bool HasErrors() const { return error_count_ > 0; }
   size_t error_count() const { return error_count_; }

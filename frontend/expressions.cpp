@@ -1,0 +1,814 @@
+// Expressions: names, arithmetic on numbers and quantities, lists, members, calls.
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "frontend/interpreter.h"
+#include "frontend/test_runner.h"
+
+namespace piper::frontend {
+
+using ir::DiagKind;
+using ir::UnitKind;
+
+Value Interpreter::Eval(Expr& expr) {
+  switch (expr.kind) {
+    case ExprKind::kNumber: return EvalNumber(As<NumberExpr>(expr));
+    case ExprKind::kString: return MakeString(std::string(As<StringExpr>(expr).value));
+    case ExprKind::kBool: return Value::Bool(As<BoolExpr>(expr).value);
+    case ExprKind::kName: return EvalName(As<NameExpr>(expr));
+    case ExprKind::kList: {
+      auto& list = As<BracketExpr>(expr);
+      Burn(static_cast<int64_t>(list.items.size()), expr.range);
+      std::vector<Value> items;
+      items.reserve(list.items.size());
+      for (Item& item : list.items) items.push_back(Eval(*item.value));
+      return MakeList(std::move(items));
+    }
+    case ExprKind::kSelector: {
+      ir::Selector selector;
+      BuildSelector(As<BracketExpr>(expr), &selector);
+      return MakeSelector(std::move(selector));
+    }
+    case ExprKind::kTuple: {
+      std::vector<Value> items;
+      for (Expr* item : As<TupleExpr>(expr).items) items.push_back(Eval(*item));
+      return MakeList(std::move(items), ValueKind::kTuple);
+    }
+    case ExprKind::kComprehension: return EvalComprehension(As<ComprehensionExpr>(expr));
+    case ExprKind::kUnary: return EvalUnary(As<UnaryExpr>(expr));
+    case ExprKind::kChain: return EvalChain(As<ChainExpr>(expr));
+    case ExprKind::kCall: return EvalCall(As<CallExpr>(expr));
+    case ExprKind::kIndex: return EvalIndex(As<IndexExpr>(expr));
+    case ExprKind::kMember: return EvalMember(As<MemberExpr>(expr));
+    case ExprKind::kOptional: {
+      ir::Selector selector = SelectorOf(Eval(*As<OptionalExpr>(expr).operand), expr.range);
+      selector.optional = true;
+      selector.range = expr.range;
+      return MakeSelector(std::move(selector));
+    }
+    case ExprKind::kLambda: {
+      const FunctionInfo& info = resolved_.Unit(As<LambdaExpr>(expr).fn);
+      auto* object = new FunctionObject;
+      Value value = Value::Of(ValueKind::kFunction, object);
+      object->info = &info;
+      if (current_->self != nullptr) {
+        object->self = Value::Of(ValueKind::kInstance, const_cast<InstanceObject*>(current_->self));
+      }
+      for (const auto& capture : info.captures) object->captures.push_back(current_->slots[capture.outer]);
+      return value;
+    }
+    case ExprKind::kIf:
+      for (IfBranch& branch : As<IfExpr>(expr).branches) {
+        if (branch.condition == nullptr || Condition(*branch.condition)) return BlockValue(*branch.body);
+      }
+      return {};
+    case ExprKind::kTag: return EvalTag(As<TagExpr>(expr));
+    case ExprKind::kTable:
+      Fail(expr.range, DiagKind::kUnsupported, "tables are not read yet",
+           "write the numbers as a list");
+  }
+  return {};
+}
+
+Value Interpreter::EvalNumber(const NumberExpr& expr) {
+  if (expr.is_int) return Value::Int(expr.int_value);
+  if (expr.unit == UnitKind::kNone) return Value::Float(expr.value);
+  return Value::Quantity(expr.value, expr.unit);
+}
+
+Value Interpreter::EvalName(NameExpr& expr) {
+  if (cut_ != nullptr) {
+    for (const NameRef& tag : cut_->tags) {
+      if (tag.name != expr.name) continue;
+      auto* object = new TagSumObject;
+      object->terms.push_back({Text(expr.name), 1});
+      return Value::Of(ValueKind::kTagSum, object);
+    }
+  }
+  switch (expr.frame) {
+    case kFrameLocal: {
+      const Value& value = current_->slots[expr.slot];
+      if (value.is(ValueKind::kPoison)) throw Abort{};
+      if (value.is(ValueKind::kNone)) {
+        Fail(expr.range, DiagKind::kUnknownName, fmt::format("'{}' has no value yet", Text(expr.name)),
+             "a local function sees the functions that stand before it, and itself");
+      }
+      return value;
+    }
+    case kFrameSelf: {
+      const InstanceObject* self = current_->self;
+      PIPER_CHECK(self != nullptr);
+      const ModuleInfo::Slot& slot = self->info->slots[static_cast<size_t>(expr.slot)];
+      if (slot.function != nullptr) {
+        auto* object = new FunctionObject;
+        object->info = slot.function;
+        object->self = Value::Of(ValueKind::kInstance, const_cast<InstanceObject*>(self));
+        return Value::Of(ValueKind::kFunction, object);
+      }
+      return self->slots[static_cast<size_t>(expr.slot)];
+    }
+    case kFrameGlobal: return Global(expr.slot);
+    case kFrameNative: {
+      const Native& native = Natives()[static_cast<size_t>(expr.slot)];
+      if (native.constant != nullptr) return native.constant();
+      auto* object = new NativeObject;
+      object->index = expr.slot;
+      return Value::Of(ValueKind::kNative, object);
+    }
+    default: break;
+  }
+  if (strategy_ != nullptr) {
+    if (const AxisObject::Axis* axis = FindAxis(Text(expr.name))) {
+      auto* object = new AxisObject;
+      object->axes.push_back(*axis);
+      return Value::Of(ValueKind::kAxis, object);
+    }
+    if (expr.name == names::kAll) {
+      auto* object = new GroupObject;
+      object->group.range = expr.range;
+      return Value::Of(ValueKind::kGroup, object);
+    }
+  }
+  for (const Activation* a = current_; a != nullptr; a = a->outer) {
+    for (const auto& [name, size] : a->dims) {
+      if (name == expr.name) return MakeDim({Text(name), size});
+    }
+    if (a->info != nullptr && a->info->decl != nullptr) break;
+  }
+  std::vector<std::string> known;
+  if (strategy_ != nullptr) {
+    for (const AxisObject::Axis& axis : strategy_->axes) known.push_back(axis.name);
+  }
+  for (const TopLevelName& name : program_.files[static_cast<size_t>(current_->info->file)].names) {
+    known.push_back(Text(name.name));
+  }
+  if (current_->info != nullptr) {
+    for (const Param& param : current_->info->params) known.push_back(Text(param.name.name));
+  }
+  for (const Native& native : Natives()) known.emplace_back(native.name);
+  FailNearest(expr.range, DiagKind::kUnknownName, fmt::format("unknown name '{}'", Text(expr.name)), Text(expr.name),
+              known,
+              strategy_ != nullptr && !strategy_->axes.empty()
+                  ? fmt::format("the axes here are {}", [&] {
+                      std::string axes;
+                      for (const auto& axis : strategy_->axes) axes += (axes.empty() ? "" : ", ") + axis.name;
+                      return axes;
+                    }())
+                  : "");
+}
+
+Value Interpreter::EvalComprehension(ComprehensionExpr& expr) {
+  std::vector<Value> items;
+  auto run = [&](auto& self, size_t clause) -> void {
+    if (clause == expr.clauses.size()) {
+      if (expr.condition == nullptr || Condition(*expr.condition)) {
+        Burn(1, expr.range);
+        items.push_back(Eval(*expr.element));
+      }
+      return;
+    }
+    ForClause& loop = expr.clauses[clause];
+    Value iterable = Eval(*loop.iterable);
+    Loop rounds;
+    rounds.outer = loops_;
+    Restore<Loop*> restore(&loops_, &rounds);
+    auto element = [&](Value value) {
+      BindPattern(loop.pattern, std::move(value), loop.iterable->range);
+      self(self, clause + 1);
+      ++rounds.done;
+    };
+    if (iterable.is(ValueKind::kRange)) {
+      auto& bounds = iterable.as<RangeObject>();
+      rounds.total = std::max<int64_t>(bounds.end - bounds.begin, 0);
+      BurnLoop(rounds.total, loop.iterable->range);
+      for (int64_t i = bounds.begin; i < bounds.end; ++i) element(Value::Int(i));
+    } else {
+      std::vector<Value> elements = Elements(iterable, loop.iterable->range, "what a comprehension runs over");
+      rounds.total = static_cast<int64_t>(elements.size());
+      for (Value& value : elements) element(std::move(value));
+    }
+  };
+  run(run, 0);
+  return MakeList(std::move(items));
+}
+
+// ---------------------------------------------------------------------------------------------------- operators
+
+Value Interpreter::EvalUnary(UnaryExpr& expr) {
+  Value value = Eval(*expr.operand);
+  if (expr.op == UnaryOp::kNot) {
+    if (value.is(ValueKind::kBool)) return Value::Bool(!value.boolean());
+    if (value.is(ValueKind::kSelector)) {
+      std::optional<ir::Selector> complement = value.as<SelectorObject>().selector.Complement();
+      if (!complement) {
+        Fail(expr.range, DiagKind::kFuelExhausted, "the complement of this selector has too many alternatives");
+      }
+      complement->range = expr.range;
+      return MakeSelector(std::move(*complement));
+    }
+    FailType(expr.operand->range, "the operand of 'not'", "a bool or a selector", value);
+  }
+  int64_t integer = 0;
+  if (ToInt(value, &integer)) {
+    if (integer == INT64_MIN) Fail(expr.range, DiagKind::kOutOfRange, "the result does not fit 64 bits");
+    return Value::Int(-integer);
+  }
+  if (value.is(ValueKind::kFloat)) return Value::Float(-value.real());
+  if (value.is(ValueKind::kQuantity)) return Value::Quantity(-value.real(), value.unit());
+  if (IsTensor(value)) return AddOperation("neg", {TensorOf(value, expr.operand->range)}, {}, expr.range);
+  FailType(expr.operand->range, "the operand of '-'", "a number or a tensor", value);
+}
+
+Value Interpreter::EvalChain(ChainExpr& expr) {
+  BinaryOp first_op = expr.rest[0].op;
+  if (first_op == BinaryOp::kBy) return EvalBy(Eval(*expr.first), *expr.rest[0].operand, expr.range);
+  Value value = Eval(*expr.first);
+  for (ChainLink& link : expr.rest) {
+    if ((link.op == BinaryOp::kAnd || link.op == BinaryOp::kOr) && value.is(ValueKind::kBool)) {
+      if (value.boolean() == (link.op == BinaryOp::kOr)) continue;  // decided; later operands may be skipped
+      Value right = Eval(*link.operand);
+      if (!right.is(ValueKind::kBool)) {
+        FailType(link.operand->range, fmt::format("the operand of '{}'", BinaryOpText(link.op)), "a bool", right);
+      }
+      value = std::move(right);
+      continue;
+    }
+    Value right = Eval(*link.operand);
+    if (value.is(ValueKind::kNone) || right.is(ValueKind::kNone)) {
+      Fail(value.is(ValueKind::kNone) ? expr.first->range : link.operand->range, DiagKind::kTypeMismatch,
+           fmt::format("an operand of '{}' has no value", BinaryOpText(link.op)));
+    }
+    value = Binary(link.op, value, right, expr.range);
+  }
+  return value;
+}
+
+Value Interpreter::Binary(BinaryOp op, const Value& left, const Value& right, SourceRange range) {
+  switch (op) {
+    case BinaryOp::kOr:
+    case BinaryOp::kAnd: {
+      if (left.is(ValueKind::kSelector) && right.is(ValueKind::kSelector)) {
+        const ir::Selector& a = left.as<SelectorObject>().selector;
+        const ir::Selector& b = right.as<SelectorObject>().selector;
+        ir::Selector result = op == BinaryOp::kOr ? a.Union(b) : a.Intersect(b);
+        Burn(static_cast<int64_t>(result.any_of.size()), range);
+        result.range = range;
+        return MakeSelector(std::move(result));
+      }
+      const Value& wrong = left.is(ValueKind::kBool) || left.is(ValueKind::kSelector) ? right : left;
+      FailType(range, fmt::format("an operand of '{}'", BinaryOpText(op)), "a bool or a selector", wrong);
+    }
+    case BinaryOp::kEqual: return Value::Bool(Equal(left, right, range));
+    case BinaryOp::kNotEqual: return Value::Bool(!Equal(left, right, range));
+    case BinaryOp::kLess:
+    case BinaryOp::kLessEqual:
+    case BinaryOp::kGreater:
+    case BinaryOp::kGreaterEqual: return Compare(op, left, right, range);
+    case BinaryOp::kDivides: {
+      int64_t divisor = IntOf(left, range, "the left side of 'divides'");
+      int64_t number = IntOf(right, range, "the right side of 'divides'");
+      if (divisor == 0) Fail(range, DiagKind::kDivisionByZero, "zero divides nothing");
+      return Value::Bool(divisor == -1 || number % divisor == 0);
+    }
+    case BinaryOp::kLearns: {
+      if (!left.is(ValueKind::kPlan)) FailType(range, "the left side of 'learns'", "a plan", left);
+      if (!right.is(ValueKind::kPlan)) FailType(range, "the right side of 'learns'", "a plan", right);
+      if (plans_ == nullptr) Fail(range, DiagKind::kUnsupported, "plans are compared by `piper test` only");
+      std::string why;
+      std::optional<bool> same =
+          plans_->Learns(left.as<PlanObject>().program, right.as<PlanObject>().program, &why, *diag_);
+      if (!same) Throw();
+      if (!*same) {
+        diag_->Error(range, DiagKind::kExpectFailed, fmt::format("the two plans do not learn the same: {}", why));
+      }
+      return Value::Bool(*same);
+    }
+    case BinaryOp::kRange: {
+      int64_t begin = IntOf(left, range, "the start of a range");
+      int64_t end = IntOf(right, range, "the end of a range");
+      // Lengths are differences: keep them far from the ends of 64 bits.
+      constexpr int64_t kMost = int64_t{1} << 62;
+      if (begin < -kMost || begin > kMost || end < -kMost || end > kMost) {
+        Fail(range, DiagKind::kOutOfRange, "the range does not fit 62 bits");
+      }
+      return MakeRange(begin, end);
+    }
+    case BinaryOp::kContract:
+      if (!IsTensor(left) || !IsTensor(right)) {
+        FailType(range, "an operand of '@'", "a tensor", IsTensor(left) ? right : left);
+      }
+      return AddOperation("matmul", {TensorOf(left, range), TensorOf(right, range)}, {}, range);
+    case BinaryOp::kBy: return {};
+    default: return Arithmetic(op, left, right, range);
+  }
+}
+
+namespace {
+
+std::string OpName(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::kAdd: return "add";
+    case BinaryOp::kSubtract: return "subtract";
+    case BinaryOp::kMultiply: return "multiply";
+    case BinaryOp::kDivide: return "divide";
+    default: return "take the remainder of";
+  }
+}
+
+// A percentage is a plain number wherever one is wanted.
+bool AsNumber(const Value& value, double* out) {
+  switch (value.kind()) {
+    case ValueKind::kInt: *out = static_cast<double>(value.integer()); return true;
+    case ValueKind::kDim: *out = static_cast<double>(value.as<DimObject>().dim.size); return true;
+    case ValueKind::kFloat: *out = value.real(); return true;
+    case ValueKind::kQuantity: *out = value.real(); return value.unit() == UnitKind::kPercent;
+    default: return false;
+  }
+}
+
+// The kind and scale of a product or quotient of quantities, where there is one.
+bool CombineUnits(BinaryOp op, UnitKind a, UnitKind b, UnitKind* kind, double* scale) {
+  constexpr double kPs = static_cast<double>(ir::kPsPerS);
+  *scale = 1;
+  if (op == BinaryOp::kDivide) {
+    if (a == b) return *kind = UnitKind::kNone, true;
+    if ((a == UnitKind::kBytes && b == UnitKind::kByteRate) || (a == UnitKind::kFlops && b == UnitKind::kFlopRate)) {
+      *scale = kPs;
+      return *kind = UnitKind::kTime, true;
+    }
+    if (b == UnitKind::kTime && (a == UnitKind::kBytes || a == UnitKind::kFlops)) {
+      *scale = kPs;
+      return *kind = a == UnitKind::kBytes ? UnitKind::kByteRate : UnitKind::kFlopRate, true;
+    }
+    return false;
+  }
+  if (op == BinaryOp::kMultiply) {
+    if (a == UnitKind::kTime) std::swap(a, b);
+    if (b != UnitKind::kTime || (a != UnitKind::kByteRate && a != UnitKind::kFlopRate)) return false;
+    *scale = 1 / kPs;
+    return *kind = a == UnitKind::kByteRate ? UnitKind::kBytes : UnitKind::kFlops, true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right, SourceRange range) {
+  int64_t a = 0, b = 0;
+  if (ToInt(left, &a) && ToInt(right, &b)) {
+    int64_t result = 0;
+    bool overflow = false;
+    switch (op) {
+      case BinaryOp::kAdd: overflow = __builtin_add_overflow(a, b, &result); break;
+      case BinaryOp::kSubtract: overflow = __builtin_sub_overflow(a, b, &result); break;
+      case BinaryOp::kMultiply: overflow = __builtin_mul_overflow(a, b, &result); break;
+      default:
+        if (b == 0) Fail(range, DiagKind::kDivisionByZero, fmt::format("cannot {} {} by zero", OpName(op), a));
+        if (b == -1) {
+          if (op == BinaryOp::kModulo) return Value::Int(0);
+          overflow = __builtin_sub_overflow(int64_t{0}, a, &result);
+          break;
+        }
+        if (op == BinaryOp::kModulo) {
+          result = a % b;
+          if (result != 0 && (result < 0) != (b < 0)) result += b;
+          break;
+        }
+        if (a % b != 0) {
+          Fail(range, DiagKind::kOutOfRange, fmt::format("{} / {} is not a whole number", a, b),
+               fmt::format("div({}, {}) rounds down; write one of them with a point for a float", a, b));
+        }
+        result = a / b;
+    }
+    if (overflow) {
+      Fail(range, DiagKind::kOutOfRange,
+           fmt::format("{} {} {} does not fit 64 bits", a, BinaryOpText(op), b));
+    }
+    return Value::Int(result);
+  }
+  if (IsTensor(left) || IsTensor(right)) return TensorArithmetic(op, left, right, range);
+  double x = 0, y = 0;
+  bool left_number = AsNumber(left, &x), right_number = AsNumber(right, &y);
+  if (left_number && right_number) {
+    bool percents = left.is(ValueKind::kQuantity) && right.is(ValueKind::kQuantity) &&
+                    (op == BinaryOp::kAdd || op == BinaryOp::kSubtract);
+    double result = 0;
+    switch (op) {
+      case BinaryOp::kAdd: result = x + y; break;
+      case BinaryOp::kSubtract: result = x - y; break;
+      case BinaryOp::kMultiply: result = x * y; break;
+      default:
+        if (y == 0) Fail(range, DiagKind::kDivisionByZero, fmt::format("cannot {} {} by zero", OpName(op), x));
+        result = op == BinaryOp::kDivide ? x / y : x - std::floor(x / y) * y;
+    }
+    return percents ? Value::Quantity(result, UnitKind::kPercent) : Value::Float(result);
+  }
+  if (left.is(ValueKind::kQuantity) || right.is(ValueKind::kQuantity)) {
+    bool both = left.is(ValueKind::kQuantity) && right.is(ValueKind::kQuantity);
+    if (both && left.unit() == right.unit() && (op == BinaryOp::kAdd || op == BinaryOp::kSubtract)) {
+      return Value::Quantity(op == BinaryOp::kAdd ? left.real() + right.real() : left.real() - right.real(),
+                             left.unit());
+    }
+    if (right_number && (op == BinaryOp::kMultiply || op == BinaryOp::kDivide)) {
+      if (op == BinaryOp::kDivide && y == 0) Fail(range, DiagKind::kDivisionByZero, "cannot divide a quantity by zero");
+      return Value::Quantity(op == BinaryOp::kMultiply ? left.real() * y : left.real() / y, left.unit());
+    }
+    if (left_number && op == BinaryOp::kMultiply) return Value::Quantity(x * right.real(), right.unit());
+    UnitKind kind = UnitKind::kNone;
+    double scale = 1;
+    if (both && CombineUnits(op, left.unit(), right.unit(), &kind, &scale)) {
+      if (op == BinaryOp::kDivide && right.real() == 0) {
+        Fail(range, DiagKind::kDivisionByZero, "cannot divide by a quantity of zero");
+      }
+      double value = (op == BinaryOp::kMultiply ? left.real() * right.real() : left.real() / right.real()) * scale;
+      return kind == UnitKind::kNone ? Value::Float(value) : Value::Quantity(value, kind);
+    }
+    bool quantities = (left_number || left.is(ValueKind::kQuantity)) && (right_number || right.is(ValueKind::kQuantity));
+    if (quantities) {
+      Fail(range, DiagKind::kUnitMismatch,
+           fmt::format("cannot {} {} and {}", OpName(op), DescribeValue(left), DescribeValue(right)),
+           "quantities add up only with their own kind");
+    }
+  }
+  if (op == BinaryOp::kAdd && left.is(ValueKind::kString) && right.is(ValueKind::kString)) {
+    if (static_cast<int64_t>(TextOf(left).size() + TextOf(right).size()) > kMaxTextBytes) {
+      Fail(range, DiagKind::kFuelExhausted, fmt::format("the string grows beyond {} bytes", kMaxTextBytes));
+    }
+    return MakeString(TextOf(left) + TextOf(right));
+  }
+  if (op == BinaryOp::kAdd && left.is(ValueKind::kList) && right.is(ValueKind::kList)) {
+    std::vector<Value> items = Elements(left, range, "a list");
+    std::vector<Value> more = Elements(right, range, "a list");
+    items.insert(items.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    return MakeList(std::move(items));
+  }
+  if (left.is(ValueKind::kTagSum) || right.is(ValueKind::kTagSum)) {
+    auto* object = new TagSumObject;
+    Value result = Value::Of(ValueKind::kTagSum, object);
+    if (op == BinaryOp::kAdd && left.is(ValueKind::kTagSum) && right.is(ValueKind::kTagSum)) {
+      object->terms = left.as<TagSumObject>().terms;
+      const auto& more = right.as<TagSumObject>().terms;
+      object->terms.insert(object->terms.end(), more.begin(), more.end());
+      return result;
+    }
+    const Value& sum = left.is(ValueKind::kTagSum) ? left : right;
+    if (op == BinaryOp::kMultiply && (ToInt(left, &a) || ToInt(right, &a))) {
+      if (a < 0) Fail(range, DiagKind::kOutOfRange, fmt::format("a cut takes {} of a tag", a));
+      object->terms = sum.as<TagSumObject>().terms;
+      for (ir::CutDirective::Term& term : object->terms) {
+        if (__builtin_mul_overflow(term.count, a, &term.count)) {
+          Fail(range, DiagKind::kOutOfRange, "the count of a tag does not fit 64 bits");
+        }
+      }
+      return result;
+    }
+  }
+  if (op == BinaryOp::kMultiply && left.is(ValueKind::kAxis) && right.is(ValueKind::kAxis)) {
+    auto* object = new AxisObject;
+    object->axes = left.as<AxisObject>().axes;
+    const auto& more = right.as<AxisObject>().axes;
+    object->axes.insert(object->axes.end(), more.begin(), more.end());
+    return Value::Of(ValueKind::kAxis, object);
+  }
+  if (op == BinaryOp::kMultiply && left.is(ValueKind::kGroup) && right.is(ValueKind::kGroup)) {
+    auto* object = new GroupObject;
+    Value result = Value::Of(ValueKind::kGroup, object);
+    const ir::GroupExpr& x_group = left.as<GroupObject>().group;
+    const ir::GroupExpr& y_group = right.as<GroupObject>().group;
+    if (x_group.mesh != y_group.mesh) Fail(range, DiagKind::kTypeMismatch, "the groups belong to different meshes");
+    object->group = x_group;
+    object->group.range = range;
+    object->group.slices.insert(object->group.slices.end(), y_group.slices.begin(), y_group.slices.end());
+    return result;
+  }
+  Fail(range, DiagKind::kTypeMismatch,
+       fmt::format("cannot {} {} and {}", OpName(op), DescribeValue(left), DescribeValue(right)));
+}
+
+Value Interpreter::Compare(BinaryOp op, const Value& left, const Value& right, SourceRange range) {
+  auto decide = [&](auto a, auto b) {
+    switch (op) {
+      case BinaryOp::kLess: return Value::Bool(a < b);
+      case BinaryOp::kLessEqual: return Value::Bool(a <= b);
+      case BinaryOp::kGreater: return Value::Bool(a > b);
+      default: return Value::Bool(a >= b);
+    }
+  };
+  int64_t a = 0, b = 0;
+  if (ToInt(left, &a) && ToInt(right, &b)) return decide(a, b);
+  double x = 0, y = 0;
+  if (AsNumber(left, &x) && AsNumber(right, &y)) return decide(x, y);
+  if (left.is(ValueKind::kQuantity) && right.is(ValueKind::kQuantity) && left.unit() == right.unit()) {
+    return decide(left.real(), right.real());
+  }
+  if (left.is(ValueKind::kString) && right.is(ValueKind::kString)) return decide(TextOf(left), TextOf(right));
+  bool units = left.is(ValueKind::kQuantity) || right.is(ValueKind::kQuantity);
+  Fail(range, units ? DiagKind::kUnitMismatch : DiagKind::kTypeMismatch,
+       fmt::format("cannot compare {} with {}", DescribeValue(left), DescribeValue(right)));
+}
+
+bool Interpreter::Equal(const Value& left, const Value& right, SourceRange range) {
+  double x = 0, y = 0;
+  int64_t a = 0, b = 0;
+  if (ToInt(left, &a) && ToInt(right, &b)) return a == b;
+  if (AsNumber(left, &x) && AsNumber(right, &y)) return x == y;
+  if (left.kind() == right.kind()) {
+    switch (left.kind()) {
+      case ValueKind::kBool: return left.boolean() == right.boolean();
+      case ValueKind::kString: return TextOf(left) == TextOf(right);
+      case ValueKind::kQuantity:
+        if (left.unit() == right.unit()) return left.real() == right.real();
+        break;
+      case ValueKind::kRange:
+        return left.as<RangeObject>().begin == right.as<RangeObject>().begin &&
+               left.as<RangeObject>().end == right.as<RangeObject>().end;
+      case ValueKind::kSelector:
+        return left.as<SelectorObject>().selector.ToString() == right.as<SelectorObject>().selector.ToString();
+      case ValueKind::kList:
+      case ValueKind::kTuple: {
+        const auto& items = ItemsOf(left);
+        const auto& others = ItemsOf(right);
+        if (items.size() != others.size()) return false;
+        BurnLoop(static_cast<int64_t>(items.size()), range);
+        CheckStack(range);
+        for (size_t i = 0; i < items.size(); ++i) {
+          if (!Equal(items[i], others[i], range)) return false;
+        }
+        return true;
+      }
+      default: break;
+    }
+  }
+  bool units = left.is(ValueKind::kQuantity) || right.is(ValueKind::kQuantity);
+  Fail(range, units ? DiagKind::kUnitMismatch : DiagKind::kTypeMismatch,
+       fmt::format("cannot compare {} with {}", DescribeValue(left), DescribeValue(right)));
+}
+
+// ---------------------------------------------------------------------------------------------------- index, member
+
+Value Interpreter::IndexList(const Value& base, const Value& index, SourceRange range) {
+  const auto& object = base.as<ListObject>();
+  auto size = static_cast<int64_t>(object.items.size() - object.head);
+  if (index.is(ValueKind::kRange)) {
+    auto& bounds = index.as<RangeObject>();
+    if (bounds.begin < 0 || bounds.end > size || bounds.begin > bounds.end) {
+      Fail(range, DiagKind::kOutOfRange,
+           fmt::format("the slice {}..{} of a list of {} elements", bounds.begin, bounds.end, size));
+    }
+    BurnLoop(bounds.end - bounds.begin, range);
+    auto first = object.items.begin() + static_cast<std::ptrdiff_t>(object.head);
+    return MakeList({first + bounds.begin, first + bounds.end}, base.kind());
+  }
+  int64_t i = IntOf(index, range, "an index");
+  if (i < 0 || i >= size) {
+    Fail(range, DiagKind::kOutOfRange, fmt::format("index {} of a list of {} elements", i, size),
+         i < 0 ? "indices count from 0; reversed(xs)[0] is the last element" : "");
+  }
+  return object.items[object.head + static_cast<size_t>(i)];
+}
+
+Value Interpreter::EvalIndex(IndexExpr& expr) {
+  if (expr.base->kind == ExprKind::kName) {
+    auto& name = As<NameExpr>(*expr.base);
+    if (name.frame == kFrameUnresolved && name.name == names::kQueue) {
+      return MakeList({}, ValueKind::kQueue);  // queue[sel]
+    }
+  }
+  Value base = Eval(*expr.base);
+  switch (base.kind()) {
+    case ValueKind::kSelector: {
+      ir::Selector narrow;
+      AddItems(expr.items, &narrow);
+      ir::Selector result = base.as<SelectorObject>().selector.Intersect(narrow);
+      result.range = expr.range;
+      return MakeSelector(std::move(result));
+    }
+    case ValueKind::kAxis: return IndexAxis(base.as<AxisObject>(), expr.items, expr.range);
+    case ValueKind::kList:
+    case ValueKind::kTuple:
+    case ValueKind::kQueue:
+    case ValueKind::kRange: {
+      if (expr.items.size() != 1 || expr.items[0].key.name != kNoName || expr.items[0].value == nullptr) {
+        Fail(expr.range, DiagKind::kBadArguments, "a list is indexed by one int or range");
+      }
+      Value index = Eval(*expr.items[0].value);
+      if (base.is(ValueKind::kRange)) {
+        auto& bounds = base.as<RangeObject>();
+        int64_t i = IntOf(index, expr.items[0].range, "an index");
+        if (i < 0 || i >= bounds.end - bounds.begin) {
+          Fail(expr.range, DiagKind::kOutOfRange, fmt::format("index {} of the range {}", i, ValueText(base)));
+        }
+        return Value::Int(bounds.begin + i);
+      }
+      return IndexList(base, index, expr.range);
+    }
+    case ValueKind::kTensor:
+    case ValueKind::kParameter:
+      Fail(expr.range, DiagKind::kBadOperation, "a tensor is not indexed by position",
+           "take it apart with unstack(x, dim) or split it by name");
+    default: FailType(expr.base->range, "what is indexed", "a list, a selector or an axis", base);
+  }
+}
+
+Value Interpreter::EvalMember(MemberExpr& expr) { return MemberOf(Eval(*expr.base), expr.member, expr.range); }
+
+Value Interpreter::MemberOf(const Value& base, const NameRef& member, SourceRange range) {
+  std::string name = Text(member.name);
+  std::vector<std::string> known;
+  switch (base.kind()) {
+    case ValueKind::kNamespace: {
+      const LoadedFile& file = program_.files[static_cast<size_t>(base.as<NamespaceObject>().file)];
+      if (const TopLevelName* found = file.Find(member.name)) return Global(found->global);
+      if (!file.syntax->ok) throw Abort{};  // it may be what did not parse
+      for (const TopLevelName& top : file.names) known.push_back(Text(top.name));
+      FailNearest(member.range, DiagKind::kUnknownMember,
+                  fmt::format("{} defines no '{}'", sources_.Name(file.id), name), name, known,
+                  fmt::format("it defines {}", fmt::join(known, ", ")));
+    }
+    case ValueKind::kInstance: {
+      const auto& instance = base.as<InstanceObject>();
+      int slot = instance.info->FindSlot(member.name);
+      if (slot != kNoSlot) {
+        const ModuleInfo::Slot& info = instance.info->slots[static_cast<size_t>(slot)];
+        if (info.function == nullptr) return instance.slots[static_cast<size_t>(slot)];
+        auto* object = new FunctionObject;
+        object->info = info.function;
+        object->self = base;
+        return Value::Of(ValueKind::kFunction, object);
+      }
+      for (const ModuleInfo::Slot& info : instance.info->slots) known.push_back(Text(info.name));
+      FailNearest(member.range, DiagKind::kUnknownMember,
+                  fmt::format("module {} has no member '{}'", instance.info->name, name), name, known,
+                  fmt::format("it has {}", fmt::join(known, ", ")));
+    }
+    case ValueKind::kTensor:
+    case ValueKind::kParameter:
+      if (member.name == names::kT) return AddOperation("transpose", {TensorOf(base, range)}, {}, range);
+      Fail(member.range, DiagKind::kUnknownMember, fmt::format("a tensor has no '{}'", name),
+           "`.T` transposes; operations are called by name: gelu(x)");
+    case ValueKind::kAxis: {
+      if (member.name == names::kSize) {
+        int64_t size = 1;
+        for (const auto& axis : base.as<AxisObject>().axes) size *= axis.size;
+        return Value::Int(size);
+      }
+      known = {"size"};
+      break;
+    }
+    case ValueKind::kDim:
+      if (member.name == names::kSize) return Value::Int(base.as<DimObject>().dim.size);
+      known = {"size"};
+      break;
+    case ValueKind::kList:
+    case ValueKind::kTuple:
+    case ValueKind::kQueue:
+      if (member.name == names::kSize) {
+        return Value::Int(static_cast<int64_t>(ItemsOf(base).size() - base.as<ListObject>().head));
+      }
+      known = {"size", "push", "pop"};
+      break;
+    case ValueKind::kRange:
+      if (member.name == names::kSize) {
+        return Value::Int(std::max<int64_t>(0, base.as<RangeObject>().end - base.as<RangeObject>().begin));
+      }
+      known = {"size"};
+      break;
+    case ValueKind::kSchedule:
+      if (member.name == names::kSize) {
+        return Value::Int(static_cast<int64_t>(base.as<ScheduleObject>().schedule.steps.size()));
+      }
+      known = {"size"};
+      break;
+    case ValueKind::kTopology:
+      if (name == "devices") return Value::Int(base.as<TopologyObject>().topology.devices());
+      known = {"devices"};
+      break;
+    case ValueKind::kPlan: {
+      auto& plan = base.as<PlanObject>();
+      if (!plan.planned) {
+        if (plans_ == nullptr) Fail(range, DiagKind::kUnsupported, "plans are made by `piper test` only");
+        std::optional<PlanService::Figures> figures = plans_->Plan(plan.program, *diag_);
+        if (!figures) Throw();
+        for (const auto& [figure, quantity] : *figures) {
+          plan.figures.emplace_back(figure, quantity.kind == UnitKind::kNone
+                                                ? Value::Float(quantity.value)
+                                                : Value::Quantity(quantity.value, quantity.kind));
+        }
+        plan.planned = true;
+      }
+      for (const auto& [figure, value] : plan.figures) {
+        if (figure == name) return value;
+        known.push_back(figure);
+      }
+      break;
+    }
+    default: break;
+  }
+  FailNearest(member.range, DiagKind::kUnknownMember,
+              fmt::format("{} has no member '{}'", ValueKindName(base.kind()), name), name, known,
+              known.empty() ? "" : fmt::format("it has {}", fmt::join(known, ", ")));
+}
+
+// ---------------------------------------------------------------------------------------------------- calls
+
+Value Interpreter::EvalMethod(CallExpr& expr, MemberExpr& member, bool* is_method) {
+  *is_method = false;
+  std::string name = Text(member.member.name);
+  if (name != "push" && name != "pop") return {};
+  Value base = Eval(*member.base);
+  if (!base.is(ValueKind::kQueue) && !base.is(ValueKind::kList)) return {};
+  *is_method = true;
+  base = Value();  // the variable holds the only reference again
+  Expr& root = *member.base;
+  if (root.kind != ExprKind::kName || As<NameExpr>(root).frame != kFrameLocal) {
+    Fail(root.range, DiagKind::kNotAssignable, fmt::format("only a variable can {}", name));
+  }
+  if (name == "push") {
+    if (expr.args.size() != 1 || expr.args[0].key.name != kNoName) {
+      Fail(expr.range, DiagKind::kBadArguments, "push takes one argument");
+    }
+    Value value = Eval(*expr.args[0].value);
+    Value* target = Target(root);
+    if (!target->unique()) {
+      BurnLoop(static_cast<int64_t>(ItemsOf(*target).size()), expr.range);
+      auto* copy = new ListObject(target->as<ListObject>());
+      *target = Value::Of(target->kind(), copy);
+    }
+    Burn(1, expr.range);
+    target->as<ListObject>().items.push_back(std::move(value));
+    return {};
+  }
+  if (!expr.args.empty()) Fail(expr.range, DiagKind::kBadArguments, "pop takes no argument");
+  Value* target = Target(root);
+  auto* list = &target->as<ListObject>();
+  if (list->items.size() == list->head) {
+    Fail(expr.range, DiagKind::kOutOfRange, fmt::format("pop from an empty {}",
+                                                        target->is(ValueKind::kQueue) ? "queue" : "list"));
+  }
+  if (!target->unique()) {
+    BurnLoop(static_cast<int64_t>(list->items.size()), expr.range);
+    list = new ListObject(*list);
+    *target = Value::Of(target->kind(), list);
+  }
+  Value value;
+  if (target->is(ValueKind::kQueue)) {  // first in, first out
+    value = std::move(list->items[list->head++]);
+    if (list->head > 64 && list->head * 2 > list->items.size()) {
+      list->items.erase(list->items.begin(), list->items.begin() + static_cast<std::ptrdiff_t>(list->head));
+      list->head = 0;
+    }
+  } else {
+    value = std::move(list->items.back());
+    list->items.pop_back();
+  }
+  return value;
+}
+
+Value Interpreter::EvalCall(CallExpr& expr) {
+  Expr& callee = *expr.callee;
+  if (callee.kind == ExprKind::kName) {
+    auto& name = As<NameExpr>(callee);
+    if (name.frame == kFrameOperation) return CallOperation(*ir::FindOperation(Text(name.name)), expr);
+    if (name.frame == kFrameNative) return CallNative(name.slot, expr);
+    if (name.frame == kFrameUnresolved) {
+      if (name.name == names::kFused) return EvalFused(expr);
+      if (name.name == names::kGreedy) {
+        Fail(expr.range, DiagKind::kUnsupported, "greedy(..) orders are not built yet",
+             "write the order as a function, or leave it out: forward, then backward, per microbatch");
+      }
+    }
+  }
+  if (callee.kind == ExprKind::kMember) {
+    bool is_method = false;
+    Value value = EvalMethod(expr, As<MemberExpr>(callee), &is_method);
+    if (is_method) return value;
+  }
+  Value function = Eval(callee);
+  switch (function.kind()) {
+    case ValueKind::kFunction: return CallFunction(function.as<FunctionObject>(), &expr, nullptr, expr.range);
+    case ValueKind::kNative: return CallNative(function.as<NativeObject>().index, expr);
+    case ValueKind::kModule: return Instantiate(*function.as<ModuleObject>().info, &expr, nullptr, expr.range);
+    case ValueKind::kInstance: return CallForward(function, &expr, nullptr, expr.range);
+    case ValueKind::kTopologyDecl:
+      return BuildTopology(function.as<TopologyDeclObject>(), &expr, nullptr, expr.range);
+    case ValueKind::kStrategyDecl: {
+      const StrategyInfo& info = *function.as<StrategyDeclObject>().info;
+      auto* object = new StrategyObject;
+      Value strategy = Value::Of(ValueKind::kStrategy, object);
+      object->info = &info;
+      object->range = expr.range;
+      object->arguments.resize(info.function.params.size());
+      Given given;
+      BindArguments(expr, info.function.params, info.function.name, object->arguments.data(), &given);
+      ApplyOverrides(info.function.params, object->arguments.data(), &given);
+      FinishStrategy(object, expr.range, given);
+      return strategy;
+    }
+    default:
+      Fail(callee.range, DiagKind::kNotCallable, fmt::format("{} cannot be called", DescribeValue(function)));
+  }
+}
+
+}  // namespace piper::frontend

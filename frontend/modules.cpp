@@ -1,0 +1,736 @@
+// Modules: instances, their paths and parameters; and what their forwards leave, the model graph.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "frontend/interpreter.h"
+
+namespace piper::frontend {
+
+using ir::DiagKind;
+
+namespace {
+
+// Bounds what a product of dimensions may be, long before it overflows.
+constexpr int64_t kMaxElements = int64_t{1} << 45;
+constexpr int64_t kMaxDim = int64_t{1} << 40;
+
+bool Elements(const std::vector<ir::Dim>& dims, int64_t* out) {
+  *out = 1;
+  for (const ir::Dim& dim : dims) {
+    if (dim.size > kMaxDim || __builtin_mul_overflow(*out, dim.size, out) || *out > kMaxElements) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------------- instances
+
+Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std::vector<Value>* args,
+                               SourceRange range) {
+  Burn(2, range);
+  CheckStack(range);
+  auto* object = new InstanceObject;
+  Value instance = Value::Of(ValueKind::kInstance, object);
+  object->info = &info;
+  object->slots.resize(info.slots.size());
+  object->created = range;
+  Given given;
+  if (call != nullptr) {
+    BindArguments(*call, info.init.params, info.name, object->slots.data(), &given);
+  } else {
+    TakeArguments(args, info.init.params, info.name, range, object->slots.data(), &given);
+  }
+  FrameGuard frame(*this, info.init.frame_size, range);
+  Activation activation;
+  activation.info = &info.init;
+  activation.slots = frame.slots();
+  activation.call = range;
+  activation.self = object;
+  ActivationGuard guard(&current_, &activation);
+  Restore<int> depth(&calls_, calls_ + 1);
+  FinishArguments(info.init.params, info.name, range, object->slots.data(), given);
+  CheckRequirements(info.init, object->slots.data(), range);
+  for (const ModuleMember& member : info.decl->members) {
+    Burn(1, member.range);
+    switch (member.kind) {
+      case MemberKind::kParam: {
+        Value parameter = MakeParameter(info, member);
+        if (member.name.slot != kNoSlot) object->slots[static_cast<size_t>(member.name.slot)] = std::move(parameter);
+        break;
+      }
+      case MemberKind::kAssign: {
+        Value value = Eval(*member.value);
+        if (value.is(ValueKind::kModule)) value = Call(value, {}, member.value->range);
+        if (member.name.slot != kNoSlot) object->slots[static_cast<size_t>(member.name.slot)] = std::move(value);
+        break;
+      }
+      case MemberKind::kLet: {
+        const LetStmt& let = *member.let;
+        Value value = EvalArgument(*let.value, let.type);
+        if (!let.pattern.tuple) {
+          const NameRef& name = let.pattern.names[0];
+          value = Convert(std::move(value), let.type, let.value->range, fmt::format("'{}'", Text(name.name)), name.name);
+          if (name.slot != kNoSlot) object->slots[static_cast<size_t>(name.slot)] = std::move(value);
+          break;
+        }
+        std::vector<Value> parts = this->Elements(value, let.value->range, "the right side");
+        if (parts.size() != let.pattern.names.size()) {
+          Fail(let.pattern.range, DiagKind::kTypeMismatch,
+               fmt::format("{} names take apart {} values", let.pattern.names.size(), parts.size()));
+        }
+        for (size_t i = 0; i < parts.size(); ++i) {
+          int32_t slot = let.pattern.names[i].slot;
+          if (slot != kNoSlot) object->slots[static_cast<size_t>(slot)] = parts[i];
+        }
+        break;
+      }
+      case MemberKind::kFn:
+      case MemberKind::kForward: break;
+    }
+  }
+  return instance;
+}
+
+std::optional<ir::Dim> Interpreter::PlaceDim(const NameRef& name, SourceRange range) {
+  const Value* value = nullptr;
+  Value global;
+  switch (PlaceFrame(name.slot)) {
+    case kFrameSelf:
+      if (current_->self != nullptr) value = &current_->self->slots[static_cast<size_t>(PlaceSlot(name.slot))];
+      break;
+    case kFrameLocal: value = &current_->slots[PlaceSlot(name.slot)]; break;
+    case kFrameGlobal:
+      global = Global(PlaceSlot(name.slot));
+      value = &global;
+      break;
+    default: break;
+  }
+  if (value == nullptr) return std::nullopt;
+  if (value->is(ValueKind::kDim)) return value->as<DimObject>().dim;
+  if (value->is(ValueKind::kInt)) {
+    if (value->integer() < 1) {
+      Fail(range, DiagKind::kOutOfRange,
+           fmt::format("the dimension '{}' must be at least 1, not {}", Text(name.name), value->integer()));
+    }
+    return ir::Dim{Text(name.name), value->integer()};
+  }
+  Fail(range, DiagKind::kUnknownDim,
+       fmt::format("'{}' is {}, not a dimension", Text(name.name), ValueKindName(value->kind())));
+}
+
+std::optional<ir::DType> Interpreter::DTypeOf(const TypeRef& type) {
+  if (type.name.name == kNoName) return std::nullopt;
+  std::string text = Text(type.name.name);
+  for (ir::DType dtype : {ir::DType::kF32, ir::DType::kF64, ir::DType::kBF16, ir::DType::kI32}) {
+    if (text == ir::DTypeName(dtype)) return dtype;
+  }
+  FailNearest(type.name.range, DiagKind::kDTypeMismatch, fmt::format("unknown element type '{}'", text), text,
+              {"f32", "f64", "bf16", "i32"}, "the element types are f32, f64, bf16 and i32");
+}
+
+Value Interpreter::MakeParameter(const ModuleInfo& info, const ModuleMember& member) {
+  auto* object = new ParameterObject;
+  Value parameter = Value::Of(ValueKind::kParameter, object);
+  const TypeRef& type = *member.type;
+  if (type.kind != TypeKind::kTensor) {
+    Fail(type.range, DiagKind::kTypeMismatch, "a parameter is a tensor: write its dimensions, `[embed, hidden]`");
+  }
+  object->parameter.range = member.name.range;
+  ir::TensorType& tensor = object->parameter.type;
+  tensor.dtype = DTypeOf(type).value_or(ir::DType::kF32);
+  if (tensor.dtype == ir::DType::kI32) {
+    Fail(type.range, DiagKind::kDTypeMismatch, "a parameter is trained, so it cannot hold integers");
+  }
+  for (const TypeDim& dim : type.dims) {
+    ir::Dim entry;
+    if (dim.size == nullptr) {
+      std::optional<ir::Dim> placed = PlaceDim(dim.name, dim.range);
+      if (!placed) throw Abort{};  // reported when names were resolved
+      entry = *placed;
+    } else {
+      if (dim.name.name == kNoName) {
+        Fail(dim.range, DiagKind::kUnknownDim, "a dimension of a parameter needs a name",
+             fmt::format("name it: [hidden = {}]", sources_.Text(dim.size->range)));
+      }
+      entry.name = Text(dim.name.name);
+      entry.size = IntOf(Eval(*dim.size), dim.size->range, fmt::format("the size of '{}'", entry.name));
+      if (entry.size < 1) {
+        Fail(dim.range, DiagKind::kOutOfRange,
+             fmt::format("the dimension '{}' must be at least 1, not {}", entry.name, entry.size));
+      }
+      if (PlaceFrame(dim.name.slot) == kFrameSelf) {
+        auto slot = static_cast<size_t>(PlaceSlot(dim.name.slot));
+        Value& place = const_cast<InstanceObject*>(current_->self)->slots[slot];
+        int64_t known = 0;
+        if (place.is(ValueKind::kNone)) {
+          place = MakeDim(entry);
+        } else if (ToInt(place, &known) && known != entry.size) {
+          Fail(dim.range, DiagKind::kShapeMismatch,
+               fmt::format("the dimension '{}' is {} here, but {} in the rest of module {}", entry.name, entry.size,
+                           known, info.name),
+               "give one of them another name");
+        }
+      }
+    }
+    for (const ir::Dim& other : tensor.dims) {
+      if (other.name != entry.name) continue;
+      Fail(dim.range, DiagKind::kShapeMismatch,
+           fmt::format("a parameter cannot have the dimension '{}' twice", entry.name),
+           "pass a size instead of the dimension to give one side its own name");
+    }
+    tensor.dims.push_back(std::move(entry));
+  }
+  int64_t elements = 0;
+  if (!piper::frontend::Elements(tensor.dims, &elements)) {
+    Fail(type.range, DiagKind::kOutOfRange, fmt::format("the parameter {} has more than 2^45 elements",
+                                                        tensor.ToString()));
+  }
+  if (member.value != nullptr) {
+    Value init = Eval(*member.value);
+    double constant = 0;
+    if (init.is(ValueKind::kInitializer)) {
+      object->parameter.init = init.as<InitializerObject>().init;
+    } else if (init.is(ValueKind::kInt) || init.is(ValueKind::kFloat)) {
+      constant = NumberOf(init, member.value->range, "a constant");
+      object->parameter.init = {ir::Initializer::Kind::kConstant, constant, 0};
+    } else {
+      FailType(member.value->range, "the initial value of a parameter", "an initialiser such as normal(0.02)", init);
+    }
+  }
+  return parameter;
+}
+
+void Interpreter::NameTree(const Value& value, const std::string& path) {
+  if (value.is(ValueKind::kList) || value.is(ValueKind::kTuple)) {
+    const auto& items = ItemsOf(value);
+    for (size_t i = 0; i < items.size(); ++i) NameTree(items[i], fmt::format("{}.{}", path, i));
+    return;
+  }
+  if (value.is(ValueKind::kParameter)) {
+    auto& parameter = value.as<ParameterObject>().parameter;
+    if (parameter.name.empty()) parameter.name = path;
+    return;
+  }
+  if (!value.is(ValueKind::kInstance)) return;
+  CheckStack(value.as<InstanceObject>().created);
+  auto& instance = value.as<InstanceObject>();
+  if (instance.named) return;
+  instance.named = true;
+  instance.path = path;
+  for (size_t i = 0; i < instance.slots.size(); ++i) {
+    std::string name = Text(instance.info->slots[i].name);
+    NameTree(instance.slots[i], path.empty() ? name : path + "." + name);
+  }
+}
+
+void Interpreter::AddParameters(const Value& value, ir::Graph* graph) {
+  if (value.is(ValueKind::kList) || value.is(ValueKind::kTuple)) {
+    for (const Value& item : ItemsOf(value)) AddParameters(item, graph);
+  } else if (value.is(ValueKind::kParameter)) {
+    auto& parameter = value.as<ParameterObject>();
+    if (parameter.build == graph_->build) return;
+    parameter.build = graph_->build;
+    parameter.value = graph->AddParameter(parameter.parameter);
+  } else if (value.is(ValueKind::kInstance)) {
+    for (const Value& slot : value.as<InstanceObject>().slots) AddParameters(slot, graph);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- forward
+
+Value Interpreter::CallForward(const Value& callee, const CallExpr* call, std::vector<Value>* args, SourceRange range) {
+  Value keep = callee;
+  const auto& instance = keep.as<InstanceObject>();
+  const ModuleInfo& info = *instance.info;
+  if (info.forward == kNoSlot || info.slots[static_cast<size_t>(info.forward)].function == nullptr) {
+    Fail(range, DiagKind::kNotCallable, fmt::format("module {} has no forward", info.name));
+  }
+  if (graph_ == nullptr) {
+    Fail(range, DiagKind::kNotCallable, fmt::format("module {} is called outside of a forward", info.name),
+         "a model is a module; what it computes is called from its forward");
+  }
+  FunctionObject function;
+  function.references = 1;  // lives here
+  function.info = info.slots[static_cast<size_t>(info.forward)].function;
+  function.self = keep;
+  std::string outer = graph_->path;
+  if (instance.named) graph_->path = instance.path;
+  graph_->builder.SetPath(graph_->path);
+  struct Back {
+    GraphSession* graph;
+    std::string path;
+    ~Back() {
+      graph->path = path;
+      graph->builder.SetPath(path);
+    }
+  } back{graph_, std::move(outer)};
+  return CallFunction(function, call, args, range);
+}
+
+ir::ValueId Interpreter::TensorOf(const Value& value, SourceRange range) {
+  if (value.is(ValueKind::kTensor)) return value.tensor();
+  if (!value.is(ValueKind::kParameter)) FailType(range, "an operand", "a tensor", value);
+  const auto& parameter = value.as<ParameterObject>();
+  if (graph_ == nullptr || parameter.build != graph_->build) {
+    auto error = Report(range, DiagKind::kBadOperation, "this parameter does not belong to the model");
+    error.Note(parameter.parameter.range, "declared here")
+        .Hint("modules with parameters are members of a module: write `name = Module(..)` there");
+    Throw();
+  }
+  return parameter.value;
+}
+
+Value Interpreter::AddOperation(std::string_view kind, std::vector<ir::ValueId> operands,
+                                std::vector<ir::Attribute> attributes, SourceRange range) {
+  if (graph_ == nullptr) {
+    Fail(range, DiagKind::kBadOperation, fmt::format("the operation {} stands outside of a forward", kind));
+  }
+  Burn(1, range);
+  graph_->builder.SetTags(graph_->tags);
+  std::vector<ir::ValueId> results = graph_->builder.Add(kind, operands, std::move(attributes), range);
+  if (results.empty()) Throw();
+  if (results.size() == 1) return Value::Tensor(results[0]);
+  std::vector<Value> values;
+  for (ir::ValueId id : results) values.push_back(Value::Tensor(id));
+  return MakeList(std::move(values), ValueKind::kTuple);
+}
+
+Value Interpreter::TensorArithmetic(BinaryOp op, const Value& left, const Value& right, SourceRange range) {
+  if (IsTensor(left) && IsTensor(right)) {
+    std::string_view kind = op == BinaryOp::kAdd        ? "add"
+                            : op == BinaryOp::kSubtract ? "sub"
+                            : op == BinaryOp::kMultiply ? "mul"
+                            : op == BinaryOp::kDivide   ? "div"
+                                                        : "";
+    if (kind.empty()) Fail(range, DiagKind::kBadOperation, "there is no remainder of tensors");
+    return AddOperation(kind, {TensorOf(left, range), TensorOf(right, range)}, {}, range);
+  }
+  bool tensor_left = IsTensor(left);
+  const Value& other = tensor_left ? right : left;
+  ir::ValueId tensor = TensorOf(tensor_left ? left : right, range);
+  double number = NumberOf(other, range, "the operand beside a tensor");
+  auto affine = [&](double scale, double offset) {
+    return AddOperation("affine", {tensor}, {{"scale", scale}, {"offset", offset}}, range);
+  };
+  switch (op) {
+    case BinaryOp::kAdd: return affine(1, number);
+    case BinaryOp::kSubtract: return tensor_left ? affine(1, -number) : affine(-1, number);
+    case BinaryOp::kMultiply: return affine(number, 0);
+    case BinaryOp::kDivide:
+      if (tensor_left) {
+        if (number == 0) Fail(range, DiagKind::kDivisionByZero, "cannot divide a tensor by zero");
+        return affine(1 / number, 0);
+      } else {
+        Value constant = AddOperation("constant", {}, {{"value", number}}, range);
+        return AddOperation("div", {constant.tensor(), tensor}, {}, range);
+      }
+    default: Fail(range, DiagKind::kBadOperation, "there is no remainder of tensors");
+  }
+}
+
+std::string Interpreter::NameOf(const Expr& expr) {
+  if (expr.kind == ExprKind::kName) return Text(As<NameExpr>(expr).name);
+  if (expr.kind == ExprKind::kString) return std::string(As<StringExpr>(expr).value);
+  Fail(expr.range, DiagKind::kTypeMismatch, "this must be a name");
+}
+
+std::string Interpreter::DimName(Expr& expr) {
+  if (expr.kind == ExprKind::kName) {
+    auto& name = As<NameExpr>(expr);
+    if (name.frame == kFrameLocal || name.frame == kFrameSelf) {
+      Value value = EvalName(name);
+      if (value.is(ValueKind::kDim)) return value.as<DimObject>().dim.name;
+      if (value.is(ValueKind::kString)) return TextOf(value);
+    }
+    return Text(name.name);
+  }
+  Value value = Eval(expr);
+  if (value.is(ValueKind::kDim)) return value.as<DimObject>().dim.name;
+  if (value.is(ValueKind::kString)) return TextOf(value);
+  FailType(expr.range, "this", "the name of a dimension", value);
+}
+
+ir::AttributeValue Interpreter::AttributeOf(const ir::AttributeInfo& info, Expr& expr, const ir::TensorType* operand) {
+  using Kind = ir::AttributeInfo::Kind;
+  std::string what = fmt::format("'{}'", info.name);
+  auto items = [&]() -> List<Item> {
+    if (expr.kind != ExprKind::kList && expr.kind != ExprKind::kSelector) return {};
+    return As<BracketExpr>(expr).items;
+  };
+  bool bracket = expr.kind == ExprKind::kList || expr.kind == ExprKind::kSelector;
+  switch (info.kind) {
+    case Kind::kInt: return IntOf(Eval(expr), expr.range, what);
+    case Kind::kNumber: return NumberOf(Eval(expr), expr.range, what);
+    case Kind::kFlag: {
+      Value value = Eval(expr);
+      if (!value.is(ValueKind::kBool)) FailType(expr.range, what, "a bool", value);
+      return value.boolean();
+    }
+    case Kind::kText: {
+      if (expr.kind == ExprKind::kName && As<NameExpr>(expr).frame == kFrameUnresolved) return NameOf(expr);
+      Value value = Eval(expr);
+      if (!value.is(ValueKind::kString)) FailType(expr.range, what, "a string", value);
+      return TextOf(value);
+    }
+    case Kind::kDim: return DimName(expr);
+    case Kind::kDims: {
+      if (!bracket) return std::vector<std::string>{DimName(expr)};
+      std::vector<std::string> dims;
+      for (Item& item : items()) {
+        if (item.value == nullptr || item.key.name != kNoName) {
+          Fail(item.range, DiagKind::kBadArguments, fmt::format("{} is a list of dimension names", what));
+        }
+        dims.push_back(DimName(*item.value));
+      }
+      return dims;
+    }
+    case Kind::kInts: {
+      std::vector<int64_t> ints;
+      for (const Value& value : Elements(Eval(expr), expr.range, what)) ints.push_back(IntOf(value, expr.range, what));
+      return ints;
+    }
+    case Kind::kShape: {
+      if (!bracket) return std::vector<std::string>{DimName(expr)};
+      std::vector<std::string> dims;
+      for (Item& item : items()) {
+        if (item.key.name != kNoName) {
+          int64_t size = IntOf(Eval(*item.value), item.range, "a size");
+          if (size < 1) Fail(item.range, DiagKind::kOutOfRange, fmt::format("a dimension of size {}", size));
+          dims.push_back(fmt::format("{}={}", Text(item.key.name), size));
+          continue;
+        }
+        if (item.value == nullptr) Fail(item.range, DiagKind::kBadArguments, "a shape lists dimensions");
+        std::string name = DimName(*item.value);
+        // A known dimension that the operand lacks is new, and brings its size.
+        bool has = operand != nullptr && std::any_of(operand->dims.begin(), operand->dims.end(),
+                                                     [&](const ir::Dim& dim) { return dim.name == name; });
+        if (!has && item.value->kind == ExprKind::kName && As<NameExpr>(*item.value).frame != kFrameUnresolved) {
+          int64_t size = 0;
+          if (ToInt(Eval(*item.value), &size)) name = fmt::format("{}={}", name, size);
+        }
+        dims.push_back(std::move(name));
+      }
+      return dims;
+    }
+  }
+  return int64_t{0};
+}
+
+Value Interpreter::CallOperation(const ir::OperationRule& rule, const CallExpr& call, const Value* first) {
+  std::vector<ir::ValueId> operands;
+  std::vector<ir::Attribute> attributes;
+  std::vector<std::optional<ir::ValueId>> slots(rule.operands().size());
+  std::string form = fmt::format("the form is {}", ir::Signature(rule));
+  auto first_type = [&]() -> const ir::TensorType* {
+    if (graph_ == nullptr) return nullptr;
+    if (!slots.empty() && slots[0]) return &graph_->builder.graph().Type(*slots[0]);
+    if (!operands.empty()) return &graph_->builder.graph().Type(operands[0]);
+    return nullptr;
+  };
+  size_t position = 0, attribute = 0;
+  for (const Arg& arg : call.args) {
+    if (arg.key.name != kNoName) {
+      std::string name = Text(arg.key.name);
+      auto operand = std::find_if(rule.operands().begin(), rule.operands().end(),
+                                  [&](const ir::OperandInfo& info) { return info.name == name; });
+      if (operand != rule.operands().end()) {
+        auto index = static_cast<size_t>(operand - rule.operands().begin());
+        if (slots[index]) {
+          Fail(arg.range, DiagKind::kBadArguments, fmt::format("'{}' is given twice", name));
+        }
+        slots[index] = TensorOf(Eval(*arg.value), arg.value->range);
+        continue;
+      }
+      const ir::AttributeInfo* info = nullptr;
+      std::vector<std::string> known;
+      for (const ir::OperandInfo& other : rule.operands()) known.push_back(other.name);
+      for (const ir::AttributeInfo& other : rule.attributes()) {
+        known.push_back(other.name);
+        if (other.name == name) info = &other;
+      }
+      if (info == nullptr) {
+        FailNearest(arg.key.range, DiagKind::kBadArguments, fmt::format("{} has no argument '{}'", rule.name(), name),
+                    name, known, form);
+      }
+      for (const ir::Attribute& other : attributes) {
+        if (other.name == name) Fail(arg.range, DiagKind::kBadArguments, fmt::format("'{}' is given twice", name));
+      }
+      attributes.push_back({name, AttributeOf(*info, *arg.value, first_type())});
+      continue;
+    }
+    if (position < slots.size() || rule.variadic()) {
+      bool unresolved = arg.value->kind == ExprKind::kName && As<NameExpr>(*arg.value).frame == kFrameUnresolved;
+      Value value = first != nullptr && &arg == call.args.data() ? *first : unresolved ? Value() : Eval(*arg.value);
+      if (IsTensor(value)) {
+        if (position < slots.size()) {
+          slots[position] = TensorOf(value, arg.value->range);
+        } else {
+          operands.push_back(TensorOf(value, arg.value->range));
+        }
+        ++position;
+        continue;
+      }
+      if (rule.variadic() && (value.is(ValueKind::kList) || value.is(ValueKind::kTuple)) && !ItemsOf(value).empty() &&
+          IsTensor(ItemsOf(value)[0])) {
+        for (const Value& item : ItemsOf(value)) operands.push_back(TensorOf(item, arg.value->range));
+        position = slots.size();
+        continue;
+      }
+      if (!rule.variadic()) {
+        if (unresolved) value = Eval(*arg.value);  // reports the unknown name
+        auto error = Report(arg.value->range, DiagKind::kTypeMismatch,
+                            fmt::format("operand {} of {} ('{}') must be a tensor, not {}", position + 1, rule.name(),
+                                        rule.operands()[position].name, DescribeValue(value)));
+        error.Hint(form);
+        Throw();
+      }
+    }
+    if (attribute >= rule.attributes().size()) {
+      Fail(arg.range, DiagKind::kBadArguments, fmt::format("{} has fewer arguments", rule.name()), form);
+    }
+    const ir::AttributeInfo& info = rule.attributes()[attribute++];
+    attributes.push_back({info.name, AttributeOf(info, *arg.value, first_type())});
+  }
+  std::vector<ir::ValueId> all;
+  bool missing = false;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i]) {
+      if (!rule.operands()[i].optional && !rule.variadic()) {
+        Fail(call.range, DiagKind::kBadArguments,
+             fmt::format("{} needs the operand '{}'", rule.name(), rule.operands()[i].name), form);
+      }
+      missing = true;
+      continue;
+    }
+    if (missing && !rule.variadic()) {
+      Fail(call.range, DiagKind::kBadArguments,
+           fmt::format("{} takes '{}' only together with the operands before it", rule.name(), rule.operands()[i].name),
+           form);
+    }
+    all.push_back(*slots[i]);
+  }
+  all.insert(all.end(), operands.begin(), operands.end());
+  return AddOperation(rule.name(), std::move(all), std::move(attributes), call.range);
+}
+
+Value Interpreter::EvalTag(TagExpr& expr) {
+  if (graph_ == nullptr) {
+    Fail(expr.range, DiagKind::kBadOperation, "a tag marks a region of a forward");
+  }
+  ir::TagPathId parent = graph_->tags;
+  int64_t index = graph_->occurrences[{parent, expr.tag.name}]++;
+  ir::TagPath path = graph_->builder.graph().tag_paths[parent];
+  for (const ir::TagInstance& outer : path) {
+    if (outer.name == program_.ast.names.Text(expr.tag.name)) {
+      Fail(expr.tag.range, DiagKind::kDuplicateName,
+           fmt::format("the tag '{}' stands inside a region of the same name", outer.name),
+           "scopes nest, but a selector could not tell the two apart");
+    }
+  }
+  path.push_back({Text(expr.tag.name), index});
+  Restore<ir::TagPathId> tags(&graph_->tags, graph_->builder.graph().InternTags(path));
+  return BlockValue(*expr.body);
+}
+
+// ---------------------------------------------------------------------------------------------------- types
+
+void Interpreter::CheckTensor(const Value& value, const TypeRef& type, SourceRange range, const std::string& what) {
+  const ir::TensorType actual = value.is(ValueKind::kParameter)
+                                    ? value.as<ParameterObject>().parameter.type
+                                    : graph_->builder.graph().Type(value.tensor());
+  auto mismatch = [&](const std::string& why) {
+    auto error = Report(range, DiagKind::kShapeMismatch,
+                        fmt::format("{} is {}, declared {}: {}", what, actual.ToString(), sources_.Text(type.range), why));
+    error.Note(type.range, "declared here");
+    Throw();
+  };
+  if (actual.dims.size() != type.dims.size()) {
+    mismatch(fmt::format("it has {} dimensions, not {}", actual.dims.size(), type.dims.size()));
+  }
+  for (size_t i = 0; i < type.dims.size(); ++i) {
+    const TypeDim& dim = type.dims[i];
+    const ir::Dim& got = actual.dims[i];
+    if (dim.size != nullptr) {
+      int64_t size = IntOf(Eval(*dim.size), dim.range, "a size");
+      bool named = dim.name.name != kNoName;
+      if (got.size != size || (named && got.name != Text(dim.name.name))) {
+        mismatch(fmt::format("dimension {} is {} = {}, not {}{}", i + 1, got.name, got.size,
+                             named ? Text(dim.name.name) + " = " : "", size));
+      }
+      continue;
+    }
+    if (std::optional<ir::Dim> placed = PlaceDim(dim.name, dim.range)) {
+      if (got != *placed) {
+        mismatch(fmt::format("dimension {} is {} = {}, not {} = {}", i + 1, got.name, got.size, placed->name,
+                             placed->size));
+      }
+      continue;
+    }
+    std::string name = Text(dim.name.name);
+    if (got.name != name) mismatch(fmt::format("dimension {} is {} = {}, not {}", i + 1, got.name, got.size, name));
+    bool known = false;
+    for (const auto& [free, size] : current_->dims) {
+      if (free != dim.name.name) continue;
+      known = true;
+      if (size != got.size) {
+        mismatch(fmt::format("'{}' is {} here and {} in an argument before", name, got.size, size));
+      }
+    }
+    if (!known) current_->dims.emplace_back(dim.name.name, got.size);
+  }
+  std::optional<ir::DType> dtype = DTypeOf(type);
+  bool integers = actual.dtype == ir::DType::kI32;
+  if (dtype ? *dtype != actual.dtype : integers) {
+    auto error = Report(range, DiagKind::kDTypeMismatch,
+                        fmt::format("{} holds {}, declared {}", what, ir::DTypeName(actual.dtype),
+                                    dtype ? std::string(ir::DTypeName(*dtype)) : "without an element type: floats"));
+    error.Note(type.range, "declared here");
+    Throw();
+  }
+}
+
+ir::TensorType Interpreter::InputType(const TypeRef& type, int64_t batch) {
+  ir::TensorType tensor;
+  tensor.dtype = DTypeOf(type).value_or(ir::DType::kF32);
+  for (const TypeDim& dim : type.dims) {
+    ir::Dim entry;
+    if (dim.name.name != kNoName) entry.name = Text(dim.name.name);
+    if (dim.size != nullptr) {
+      if (entry.name.empty()) {
+        Fail(dim.range, DiagKind::kUnknownDim, "a dimension of a model's input needs a name");
+      }
+      entry.size = IntOf(Eval(*dim.size), dim.range, "a size");
+    } else if (std::optional<ir::Dim> placed = PlaceDim(dim.name, dim.range)) {
+      entry = *placed;
+    } else if (entry.name == "batch") {
+      entry.size = batch;
+    } else {
+      Fail(dim.range, DiagKind::kUnknownDim,
+           fmt::format("the size of the input's dimension '{}' is not known", entry.name),
+           fmt::format("make it a parameter of the module, `{}: dim`; only `batch` comes from global_batch", entry.name));
+    }
+    tensor.dims.push_back(std::move(entry));
+  }
+  int64_t elements = 0;
+  if (!piper::frontend::Elements(tensor.dims, &elements)) {
+    Fail(type.range, DiagKind::kOutOfRange, fmt::format("the input {} has more than 2^45 elements", tensor.ToString()));
+  }
+  return tensor;
+}
+
+// ---------------------------------------------------------------------------------------------------- the graph
+
+void Interpreter::CollectLosses(const InstanceObject& instance, const Value& value, ir::Graph* graph,
+                                SourceRange range) {
+  const FunctionInfo& forward = *instance.info->slots[static_cast<size_t>(instance.info->forward)].function;
+  const TypeRef* result = forward.decl->result;
+  auto is_loss = [](const TypeRef* type) {
+    return type != nullptr && type->kind == TypeKind::kName && type->name.name == names::kLoss;
+  };
+  bool tuple = result != nullptr && result->kind == TypeKind::kTuple &&
+               std::all_of(result->arguments.begin(), result->arguments.end(), is_loss);
+  if (!is_loss(result) && !tuple) {
+    auto error = Report(range, DiagKind::kNoLoss,
+                        fmt::format("the forward of {} does not promise a loss, so it cannot be trained",
+                                    instance.info->name));
+    error.Note(result != nullptr ? result->range : forward.decl->name.range, "the forward of the model")
+        .Hint("write `-> loss`, or `-> (loss, loss)` for several");
+    Throw();
+  }
+  if (!tuple) {
+    if (!IsTensor(value)) FailType(range, "the loss", "a tensor", value);
+    graph->losses.push_back({TensorOf(value, range), "loss", result->range});
+    return;
+  }
+  // The names of the losses are those of the variables in the tuple.
+  const Expr* last = nullptr;
+  if (!forward.decl->body->statements.empty()) {
+    const Stmt* statement = forward.decl->body->statements.back();
+    if (statement->kind == StmtKind::kReturn) last = As<ReturnStmt>(*statement).value;
+    if (statement->kind == StmtKind::kExpr) last = As<ExprStmt>(*statement).value;
+  }
+  const auto& items = ItemsOf(value);
+  for (size_t i = 0; i < items.size(); ++i) {
+    ir::Loss loss;
+    loss.value = TensorOf(items[i], range);
+    loss.name = fmt::format("loss{}", i);
+    loss.range = result->arguments[i]->range;
+    if (last != nullptr && last->kind == ExprKind::kTuple && As<TupleExpr>(*last).items.size() == items.size()) {
+      const Expr* item = As<TupleExpr>(*last).items[i];
+      loss.range = item->range;
+      if (item->kind == ExprKind::kName) loss.name = Text(As<NameExpr>(*item).name);
+    }
+    graph->losses.push_back(std::move(loss));
+  }
+}
+
+void Interpreter::CheckParametersUsed(const ir::Graph& graph) {
+  std::vector<bool> used(graph.parameters.size(), false);
+  for (const ir::Operation& op : graph.operations) {
+    for (ir::ValueId operand : op.operands) {
+      const ir::Value& value = graph.values[operand];
+      if (value.source == ir::Value::Source::kParameter) used[value.index] = true;
+    }
+  }
+  bool error = false;
+  std::vector<SourceRange> reported;
+  for (size_t i = 0; i < used.size(); ++i) {
+    const ir::Parameter& parameter = graph.parameters[i];
+    if (used[i] || std::find(reported.begin(), reported.end(), parameter.range) != reported.end()) continue;
+    reported.push_back(parameter.range);
+    Report(parameter.range, DiagKind::kUnusedParameter,
+           fmt::format("the parameter {} takes no part in the forward", parameter.name))
+        .Hint("use it, or take it out: nothing would train it");
+    error = true;
+  }
+  if (error) throw Abort{};
+}
+
+std::shared_ptr<const ir::Graph> Interpreter::BuildModel(const Value& model, int64_t global_batch, SourceRange range) {
+  if (!model.is(ValueKind::kInstance)) FailType(range, "a model", "a module", model);
+  for (const CachedGraph& cached : graphs_) {
+    if (cached.model == model.object() && cached.batch == global_batch) return cached.graph;
+  }
+  const auto& instance = model.as<InstanceObject>();
+  if (instance.info->forward == kNoSlot) {
+    Fail(range, DiagKind::kNoLoss, fmt::format("module {} has no forward", instance.info->name));
+  }
+  const FunctionInfo* forward = instance.info->slots[static_cast<size_t>(instance.info->forward)].function;
+  if (forward == nullptr) throw Abort{};
+  auto graph = std::make_shared<ir::Graph>();
+  graph->name = instance.info->name;
+  GraphSession session(graph.get(), diag_);
+  session.build = ++builds_;
+  Restore<GraphSession*> restore(&graph_, &session);
+  NameTree(model, "");
+  AddParameters(model, graph.get());
+  std::vector<Value> inputs;
+  WithFrame(*forward, {}, [&] {
+    current_->self = &instance;
+    for (const Param& param : forward->params) {
+      if (param.type == nullptr || param.type->kind != TypeKind::kTensor) {
+        Fail(param.range, DiagKind::kTypeMismatch,
+             fmt::format("the input '{}' of a model needs its dimensions", Text(param.name.name)),
+             fmt::format("for example {}: [batch, seq] i32", Text(param.name.name)));
+      }
+      ir::Input input;
+      input.name = Text(param.name.name);
+      input.type = InputType(*param.type, global_batch);
+      input.range = param.range;
+      inputs.push_back(Value::Tensor(graph->AddInput(std::move(input))));
+    }
+  });
+  Value result = CallForward(model, nullptr, &inputs, range);
+  CollectLosses(instance, result, graph.get(), range);
+  size_t errors = diag_->error_count();
+  if (!ir::CheckLosses(*graph, *diag_)) throw Abort{};
+  CheckParametersUsed(*graph);
+  if (diag_->error_count() > errors) throw Abort{};
+  kept_models_.push_back(model);
+  graphs_.push_back({model.object(), global_batch, graph});
+  return graph;
+}
+
+}  // namespace piper::frontend

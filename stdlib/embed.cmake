@@ -1,0 +1,12 @@
+# cmake -DOUTPUT=x.cpp -DDIRECTORY=stdlib -DMODULES=a,b -P embed.cmake: writes the table of embedded files.
+set(text "// Generated from stdlib/ by embed.cmake.\n#include \"frontend/embedded_stdlib.h\"\n\n")
+string(APPEND text "namespace piper::frontend {\n\nnamespace {\n\nconstexpr EmbeddedFile kFiles[] = {\n")
+string(REPLACE "," ";" MODULES "${MODULES}")
+list(SORT MODULES)
+foreach(module IN LISTS MODULES)
+  file(READ "${DIRECTORY}/${module}.piper" content)
+  string(APPEND text "{\"${module}\", \"std/${module}.piper\", R\"piper(${content})piper\"},\n")
+endforeach()
+string(APPEND text "};\n\n}  // namespace\n\n")
+string(APPEND text "std::span<const EmbeddedFile> EmbeddedStdlib() { return kFiles; }\n\n}  // namespace piper::frontend\n")
+file(WRITE "${OUTPUT}" "${text}")
