@@ -168,6 +168,20 @@ TEST_F(Refused, SlicesThatDoNotFollow) {
             std::string::npos);
 }
 
+TEST_F(Refused, SizesBeyondAnyMachine) {
+  int64_t huge = int64_t{1} << 39;
+  ValueId wide = Param("wide", {{"embed", 16}, {"out", huge}});
+  EXPECT_NE(Message("matmul", {x_, wide}).find("too many elements for matmul"), std::string::npos);
+  EXPECT_NE(Message("gelu", {Param("none", {{"a", 0}})}).find("has an empty dimension"), std::string::npos);
+  EXPECT_NE(Message("reshape", {x_}, {{"dims", std::vector<std::string>{"a=9223372036854775807", "b=2"}}})
+                .find("the elements do not match"),
+            std::string::npos);
+  EXPECT_NE(Message("constant", {},
+                    {{"value", 1.0}, {"dims", std::vector<std::string>{"a=99999999999", "b=99999999"}}})
+                .find("too many elements"),
+            std::string::npos);
+}
+
 TEST(Losses, MustBeNormalised) {
   SourceManager sources;
   DiagnosticEngine diag(sources);
@@ -222,8 +236,12 @@ TEST(Mixing, WhatForbidsASplit) {
   m.Op("softmax", {x}, {{"dim", std::string("seq")}});
   EXPECT_EQ(FirstMixing(m.graph(), "batch"), kNone);
   EXPECT_EQ(FirstMixing(m.graph(), "seq"), 1u);
-  m.Op("mean", {x}, {{"dims", std::vector<std::string>{"batch"}}});
-  EXPECT_EQ(FirstMixing(m.graph(), "batch"), 2u);
+  // Merged into rows, the batch is mixed by what mixes rows.
+  ValueId rows = m.Op("reshape", {x}, {{"dims", std::vector<std::string>{"rows", "embed"}}});
+  m.Op("softmax", {rows}, {{"dim", std::string("embed")}});
+  EXPECT_EQ(FirstMixing(m.graph(), "batch"), kNone);
+  m.Op("softmax", {rows}, {{"dim", std::string("rows")}});
+  EXPECT_EQ(FirstMixing(m.graph(), "batch"), 4u);
 }
 
 }  // namespace

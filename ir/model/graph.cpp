@@ -43,6 +43,15 @@ int64_t TensorType::elements() const {
   return product;
 }
 
+bool TensorType::WithinLimits() const {
+  int64_t product = 1;
+  for (const Dim& dim : dims) {
+    if (dim.size <= 0 || dim.size > (int64_t{1} << 40) / product) return false;
+    product *= dim.size;
+  }
+  return true;
+}
+
 std::string TensorType::ToString() const {
   std::string text(DTypeName(dtype));
   text += '[';

@@ -39,6 +39,9 @@ struct TensorType {
   int64_t elements() const;
   int64_t bytes() const { return elements() * DTypeBytes(dtype); }
   std::string ToString() const;  // "f32[batch=8, seq=128, embed=128]"
+  // Every dimension is positive and there are at most 2^40 elements: what operations accept. elements() may
+  // overflow otherwise.
+  bool WithinLimits() const;
   friend bool operator==(const TensorType&, const TensorType&) = default;
 };
 

@@ -216,6 +216,17 @@ std::vector<ValueId> GraphBuilder::Add(std::string_view kind, const std::vector<
         .Hint(fmt::format("the form is {}", Signature(*rule)));
     return {};
   }
+  auto within_limits = [&](const TensorType& type) {
+    if (type.WithinLimits()) return true;
+    diag_
+        ->Error(range, DiagKind::kOutOfRange,
+                fmt::format("{} has an empty dimension or too many elements for {}", type.ToString(), kind))
+        .Hint("sizes are positive, and a tensor has at most 2^40 elements");
+    return false;
+  };
+  for (ValueId operand : operands) {
+    if (!within_limits(graph_->Type(operand))) return {};
+  }
   Operation op;
   op.kind = std::string(kind);
   op.operands = operands;
@@ -228,6 +239,7 @@ std::vector<ValueId> GraphBuilder::Add(std::string_view kind, const std::vector<
   std::optional<std::vector<TensorType>> types = rule->Infer(*graph_, op, *diag_);
   if (!types) return {};
   for (const TensorType& type : *types) {
+    if (!within_limits(type)) return {};
     if (type.dims.size() > kMaxRank) {
       diag_
           ->Error(
@@ -256,9 +268,23 @@ std::vector<ValueId> GraphBuilder::Add(std::string_view kind, const std::vector<
 }
 
 OpId FirstMixing(const Graph& graph, std::string_view dim) {
+  // Names under which positions of the dimension go on: merged into another by a reshape, or renamed.
+  std::vector<std::string> names = {std::string(dim)};
   for (OpId id = 0; id < graph.operations.size(); ++id) {
     const Operation& op = graph.operations[id];
-    if (FindOperation(op.kind)->Mixes(graph, op, dim)) return id;
+    const OperationRule* rule = FindOperation(op.kind);
+    for (size_t n = 0; n < names.size(); ++n) {
+      if (rule->Mixes(graph, op, names[n])) return id;
+      if (!rule->AliasOf(op)) continue;
+      const TensorType& from = graph.Type(op.operands[0]);
+      const TensorType& to = graph.Type(op.results[0]);
+      if (FindDim(from, names[n]) < 0 || FindDim(to, names[n]) >= 0) continue;
+      for (const Dim& d : to.dims) {
+        if (FindDim(from, d.name) < 0 && std::find(names.begin(), names.end(), d.name) == names.end()) {
+          names.push_back(d.name);
+        }
+      }
+    }
   }
   return kNone;
 }

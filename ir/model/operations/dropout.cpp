@@ -50,6 +50,11 @@ class DropoutRule final : public Rule {
     body.Call("dropout_forward", {body.At(op.operands[0]), body.At(op.results[0])},
               Sizes(body.Type(op.results[0])), {op.Number("p")});
   }
+  bool Mixes(const Graph& graph, const Operation& op, std::string_view dim) const override {
+    // A slice of a sample would have to know which elements of the mask are its own.
+    int position = FindDim(graph.Type(op.operands[0]), dim);
+    return op.Number("p") > 0 && position > 0;
+  }
   std::optional<uint32_t> AliasOf(const Operation& op) const override {
     if (op.Number("p") == 0) return 0;
     return std::nullopt;

@@ -41,8 +41,11 @@ class ReshapeRule final : public AliasRule {
             .Hint("write name or name = size, with a positive size");
         return std::nullopt;
       }
+      if (dim->size > x.elements() / known) {  // reported below; no overflow
+        known = 0;
+        break;
+      }
       if (dim->size > 0) known *= dim->size;
-      if (known > x.elements()) break;  // no overflow; reported below
       result.dims.push_back(*dim);
     }
     if (inferred >= 0 && known > 0 && x.elements() % known == 0) {
