@@ -143,6 +143,8 @@ inline void CheckGradients(const Graph& graph, const std::vector<HostTensor>& pa
       continue;
     }
     int64_t n = parameters[p].size();
+    // A parameter that no loss depends on has no gradient; it counts as zero.
+    if (result.gradients[p].size() == 0) result.gradients[p] = HostTensor::Zeros(DType::kF64, n);
     ASSERT_EQ(result.gradients[p].size(), n) << graph.parameters[p].name;
     double scale = std::max(MaxAbs(result.gradients[p]), 1e-2);
     for (int64_t k = 0; k < std::min(n, probes); ++k) {
