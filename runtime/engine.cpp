@@ -208,7 +208,7 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
   if (task.kind == TaskKind::kCollective) {
     CollectiveOperation& operation = program.collectives[program.request[index]];
     if (fresh) {
-      operation.key = program.names[program.request[index]] ^ (uint64_t{run} * 0x9e3779b97f4a7c15u);
+      operation.key = program.names[program.request[index]] + uint64_t{run} * 0x9e3779b97f4a7c15u;
       transport().StartCollective(operation);
     }
     progress = transport().TestCollective(operation);
@@ -219,7 +219,7 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
   } else {
     Message& message = program.messages[program.request[index]];
     if (fresh) {
-      message.sequence = (message.sequence & 0xffffffffu) | uint64_t{run} << 32;
+      message.run = run;
       if (task.kind == TaskKind::kSend) transport().StartSend(message);
     }
     progress =

@@ -31,6 +31,13 @@ bool IsStatic(BufferKind kind) {
   }
 }
 
+// What tells a message from the others of its ordered pair: its key and microbatch, or, in programs without
+// keys, its position.
+uint64_t Tag(const Task& task, uint32_t& position) {
+  if (task.key == kNone) return uint64_t{kNone} << 32 | position++;
+  return uint64_t{task.key} << 32 | static_cast<uint32_t>(task.microbatch);
+}
+
 Engine EngineOf(const RankProgram& program, const Task& task) {
   return program.streams[task.stream].computes != 0 ? Engine::kCompute : Engine::kCommunication;
 }
@@ -127,17 +134,12 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
   for (size_t i = 0; i < source.task_operands.size(); ++i) {
     program.operands[i] = source.task_operands[i] < buffers ? At(program, source.task_operands[i]) : nullptr;
   }
-  // The i-th computing stream has the i-th scratch buffer.
   program.scratch.resize(source.streams.size(), nullptr);
   std::vector<int64_t> scratch_bytes(source.streams.size(), 0);
-  size_t scratch = 0;
   for (size_t i = 0; i < source.streams.size(); ++i) {
-    if (source.streams[i].computes == 0) continue;
-    while (scratch < buffers && source.buffers[scratch].kind != BufferKind::kScratch) ++scratch;
-    if (scratch == buffers) break;
-    program.scratch[i] = At(program, static_cast<uint32_t>(scratch));
-    scratch_bytes[i] = source.buffers[scratch].bytes;
-    ++scratch;
+    if (source.streams[i].scratch == kNone) continue;
+    program.scratch[i] = At(program, source.streams[i].scratch);
+    scratch_bytes[i] = source.buffers[source.streams[i].scratch].bytes;
   }
 
   program.streams.resize(source.streams.size());
@@ -153,6 +155,7 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
   std::map<uint32_t, std::vector<uint32_t>> lanes;      // sending streams a peer
   std::vector<uint32_t> collective_lanes;               // streams with collectives
   std::map<uint32_t, uint32_t> sent_to, received_from;  // messages so far a peer
+  std::map<uint64_t, uint32_t> occurrences;             // of collectives that are otherwise equal
   auto lane_of = [](std::vector<uint32_t>& known, uint32_t stream) {
     auto at = std::find(known.begin(), known.end(), stream);
     if (at == known.end()) at = known.insert(known.end(), stream);
@@ -199,9 +202,9 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
         if (task.kind == TaskKind::kSend) {
           message.lane = lane_of(lanes[message.peer], task.stream);
           if (message.lane >= kMaxLanes) return InternalError("too many streams send to one rank: " + name);
-          message.sequence = sent_to[message.peer]++;
+          message.tag = Tag(task, sent_to[message.peer]);
         } else {
-          message.sequence = received_from[message.peer]++;
+          message.tag = Tag(task, received_from[message.peer]);
         }
         if (engine == Engine::kCompute) transport().SetComputeCommunicates();
         program.request[i] = static_cast<uint32_t>(program.messages.size());
@@ -237,6 +240,9 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
         program.contributions.push_back(std::move(contributions));
         uint64_t hash = ParameterKey(collective.name);
         for (uint32_t member : program.collectives.back().members) hash = Mix(hash, member);
+        // The same collective may stand several times in a step.
+        hash = Mix(hash, static_cast<uint32_t>(task.microbatch));
+        hash = Mix(hash, occurrences[hash]++);
         program.names.push_back(hash);
         break;
       }
@@ -273,8 +279,8 @@ Status Executor::State::AgreeOnMessages() {
         const Message& message = program.messages[program.request[i]];
         if (message.peer != peer) continue;
         ++result.count[which];
-        result.hash[which] =
-            Mix(Mix(result.hash[which], message.bytes), static_cast<uint32_t>(message.microbatch));
+        // A sum, because both ends may order them differently.
+        result.hash[which] += Mix(Mix(message.tag, message.bytes), static_cast<uint32_t>(message.microbatch));
       }
     }
     return result;
@@ -286,11 +292,11 @@ Status Executor::State::AgreeOnMessages() {
     uint32_t sender = (rank + size - shift) % size;
     Digest expected = digest(sender, TaskKind::kRecv);
     if (std::memcmp(&expected, &all[sender], sizeof expected) != 0) {
-      Status status =
-          InternalError("rank " + std::to_string(rank) + " expects " + std::to_string(expected.count[0]) +
-                        " messages a step from rank " + std::to_string(sender) + ", which sends " +
-                        std::to_string(all[sender].count[0]) +
-                        (expected.count[0] == all[sender].count[0] ? " of other sizes or microbatches" : ""));
+      Status status = InternalError(
+          "rank " + std::to_string(rank) + " expects " + std::to_string(expected.count[0]) +
+          " messages a step from rank " + std::to_string(sender) + ", which sends " +
+          std::to_string(all[sender].count[0]) +
+          (expected.count[0] == all[sender].count[0] ? " of other sizes, keys or microbatches" : ""));
       transport().Abort(status);
       return status;
     }

@@ -163,6 +163,7 @@ Status CheckProgram(const Job& job, const RankProgram& program, uint32_t rank) {
     const Stream& stream = program.streams[i];
     if (!InRange(stream.first_task, stream.task_count, program.tasks.size()))
       return wrong("a stream's tasks");
+    if (stream.scratch != kNone && stream.scratch >= buffers) return wrong("a stream's scratch is no buffer");
     for (uint32_t task = stream.first_task; task < stream.first_task + stream.task_count; ++task) {
       if (stream_of[task] != kNone || program.tasks[task].stream != i) {
         return wrong("task " + std::to_string(task) + " is not on the one stream that it names");

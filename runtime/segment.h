@@ -37,7 +37,8 @@ struct alignas(64) MessageSlot {
   enum State : uint32_t { kEmpty, kPosted, kTaken };
   std::atomic<uint32_t> state{kEmpty};
   uint32_t name = 0;
-  uint64_t sequence = 0;
+  uint64_t tag = 0;
+  uint32_t run = 0;
   uint64_t offset = 0;  // into the sender's arena
   int64_t bytes = 0;
   int32_t microbatch = 0;

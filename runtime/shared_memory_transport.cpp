@@ -111,7 +111,8 @@ const char* SharedMemoryTransport::Text(uint32_t string) const {
 void SharedMemoryTransport::StartSend(Message& message) {
   MessageSlot& slot = segment_.message(rank_, message.peer, message.lane);
   slot.name = message.name;
-  slot.sequence = message.sequence;
+  slot.tag = message.tag;
+  slot.run = message.run;
   slot.offset = static_cast<uint64_t>(message.data - arenas_[rank_]);
   slot.bytes = message.bytes;
   slot.microbatch = message.microbatch;
@@ -132,7 +133,7 @@ Progress SharedMemoryTransport::TestReceive(Message& message) {
   for (uint32_t lane = 0; lane < kMaxLanes; ++lane) {
     MessageSlot& slot = segment_.message(message.peer, rank_, lane);
     if (slot.state.load(std::memory_order_acquire) != MessageSlot::kPosted) continue;
-    if (slot.sequence != message.sequence) continue;
+    if (slot.tag != message.tag || slot.run != message.run) continue;
     if (slot.bytes != message.bytes || slot.microbatch != message.microbatch) {
       Abort(InternalError("rank " + std::to_string(message.peer) + " sent '" + Text(slot.name) + "' (" +
                           std::to_string(slot.bytes) + " bytes, microbatch " +

@@ -115,7 +115,8 @@ std::string TraceRecorder::Events(int64_t origin) const {
           "{\"ph\":\"%s\",\"name\":\"message\",\"cat\":\"message\",\"id\":\"%lld.%u.%u.%u\",\"pid\":%u,"
           "\"tid\":%u,\"ts\":%.3f%s}",
           sends ? "s" : "f", static_cast<long long>(k), sends ? rank : peer, sends ? peer : rank,
-          counts[pair]++, rank, task.stream, sends ? start : end, sends ? "" : ",\"bp\":\"e\""));
+          task.key == kNone ? counts[pair]++ : task.key * 4096u + static_cast<uint32_t>(task.microbatch),
+          rank, task.stream, sends ? start : end, sends ? "" : ",\"bp\":\"e\""));
     }
   }
   return out;

@@ -2,10 +2,9 @@
 // are threads) and `shm` (processes of one host); mpi and nccl fit behind the same calls.
 //
 // Semantics that every transport keeps, the ones that the compiler's deadlock proof assumes: a send completes
-// only when its receive has taken the data (zero buffering); within an ordered pair of ranks the k-th send of
-// a run meets the k-th receive; a collective starts when all members have reached it, and folds in the order
-// of its terms. No call blocks, except Wait and Exchange: operations are started, then tested until they are
-// done.
+// only when its receive has taken the data (zero buffering); a send meets the receive of the same ordered pair of
+// ranks, run and tag; a collective starts when all members have reached it, and folds in the order of its
+// terms. No call blocks, except Wait and Exchange: operations are started, then tested until they are done.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +24,7 @@ enum class Engine : uint8_t { kCompute, kCommunication };
 // kWorking: not done, but moved data: test again before going to sleep. kFailed: the job was aborted.
 enum class Progress : uint8_t { kPending, kWorking, kDone, kFailed };
 
-// A send or receive of one task. The executor fills the upper part once and `sequence` for every run.
+// A send or receive of one task. The executor fills it once, and `run` for every run.
 struct Message {
   uint32_t peer = 0;          // rank
   uint32_t lane = 0;          // which of the sending rank's streams to that peer; kept by sends only
@@ -33,7 +32,8 @@ struct Message {
   int64_t bytes = 0;
   int32_t microbatch = -1;
   uint32_t name = 0;      // Job::strings, for messages
-  uint64_t sequence = 0;  // run << 32 | position among the messages of the ordered pair in this run
+  uint64_t tag = 0;       // which message of the ordered pair in a run: equal at both ends, and nowhere else
+  uint32_t run = 0;       // runs of programs so far, the same on all ranks
 };
 
 constexpr uint32_t kMaxLanes = 8;  // sending streams per ordered pair of ranks, collective streams per rank

@@ -559,7 +559,7 @@ TEST(RuntimeExecutor, InterpretedCallsRunAndNameTheirOperation) {
   role.Rank(0, 0, {}, {});
   role.Parameter("w", 8, kOnes, optimizer, 0, 0);
   uint32_t w = role.parameters[0].value, g = role.parameters[0].gradient;
-  role.Buffer("scratch", BufferKind::kScratch, 64);
+  uint32_t scratch = role.Buffer("scratch", BufferKind::kScratch, 64);
   role.call_operands = {{0, 0}, {1, 0}, {1, 0}, {0, 1}};
   role.call_ints = {8, 8};
   role.call_scalars = {2.0, 1.0};
@@ -567,6 +567,7 @@ TEST(RuntimeExecutor, InterpretedCallsRunAndNameTheirOperation) {
   role.calls.push_back({"log_forward", 2, 2, 1, 1, 1, 0, 0, "net.log"});  // g = log(local)
   role.bodies.push_back({"body", nullptr, 0, 2, 2, 64});
   role.Stream("compute", true);
+  role.streams.back().scratch = scratch;
   role.Task(TaskKind::kCompute, "B net", 0, {w, g}, {}, 0);
   role.Task(TaskKind::kUpdate, "U", 0, {});
   job.fields.parameter_count = 1;

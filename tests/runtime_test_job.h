@@ -30,7 +30,7 @@ class TestRole {
     return static_cast<uint32_t>(bodies.size() - 1);
   }
   void Stream(const char* name, bool computes) {
-    streams.push_back({name, static_cast<uint32_t>(tasks.size()), 0, static_cast<uint8_t>(computes)});
+    streams.push_back({name, static_cast<uint32_t>(tasks.size()), 0, static_cast<uint8_t>(computes), kNone});
   }
   uint32_t Task(TaskKind kind, const std::string& name, uint32_t argument, std::vector<uint32_t> operands,
                 std::vector<uint32_t> wait = {}, int32_t microbatch = -1, int64_t bytes = 0, uint8_t flag = 0,
