@@ -1,4 +1,5 @@
-// Strategies: evaluates their statements and records each directive with its range and the uses that led to it.
+// Strategies: evaluates their statements and records each directive with its range and the uses that led to
+// it.
 #include <algorithm>
 #include <cmath>
 
@@ -11,9 +12,11 @@ namespace piper::frontend {
 using ir::DiagKind;
 using ir::UnitKind;
 
-// ---------------------------------------------------------------------------------------------------- strategies
+// ----------------------------------------------------------------------------------------------------
+// strategies
 
-Value Interpreter::EvaluateUsing(const FunctionInfo& unit, Expr& expr, std::vector<ArgumentOverride>* overrides) {
+Value Interpreter::EvaluateUsing(const FunctionInfo& unit, Expr& expr,
+                                 std::vector<ArgumentOverride>* overrides) {
   // Overrides reach the outermost call only, not strategies passed as arguments.
   Value value;
   WithFrame(unit, {}, [&] {
@@ -45,7 +48,7 @@ void Interpreter::EvaluateStrategy(const Value& strategy, SourceRange range, con
   }
   if (!applied.is(ValueKind::kStrategy)) FailType(range, "what `using` applies", "a strategy", strategy);
   size_t errors = diag_->error_count();
-  RunStrategy(applied.as<StrategyObject>(), range);
+  RunStrategy(applied.as<StrategyObject>(), range, true);
   if (diag_->error_count() > errors) throw Abort{};
 }
 
@@ -59,15 +62,17 @@ void Interpreter::FinishStrategy(StrategyObject* strategy, SourceRange range, co
   });
 }
 
-void Interpreter::RunStrategy(const StrategyObject& strategy, SourceRange range) {
+void Interpreter::RunStrategy(const StrategyObject& strategy, SourceRange range, bool entry) {
   const FunctionInfo& info = strategy.info->function;
   Burn(2, range);
   CheckStack(range);
   constexpr size_t kDeepest = 64;
   if (strategy_->used_from.size() > kDeepest) {
-    Fail(range, DiagKind::kFuelExhausted, fmt::format("strategies use each other more than {} deep", kDeepest));
+    Fail(range, DiagKind::kFuelExhausted,
+         fmt::format("strategies use each other more than {} deep", kDeepest));
   }
   WithFrame(info, range, [&] {
+    current_->entry = entry;
     for (size_t i = 0; i < strategy.arguments.size(); ++i) current_->slots[i] = strategy.arguments[i];
     CheckRequirements(info, current_->slots, range);
     strategy_->used_from.insert(strategy_->used_from.begin(), range);
@@ -112,7 +117,8 @@ int64_t Interpreter::CountOfTag(std::string_view tag, SourceRange range) {
 
 int64_t Interpreter::SizeOfDim(std::string_view dim, SourceRange range) {
   if (strategy_ == nullptr) {
-    Fail(range, DiagKind::kUnknownDim, fmt::format("the dimension '{}' has no size here: no model is given", dim));
+    Fail(range, DiagKind::kUnknownDim,
+         fmt::format("the dimension '{}' has no size here: no model is given", dim));
   }
   int64_t size = strategy_->model->DimSize(dim);
   if (size > 0) return size;
@@ -130,17 +136,32 @@ void Interpreter::CheckTag(std::string_view tag, SourceRange range) { (void)Coun
 
 ir::Selector Interpreter::DirectiveSelector(Expr& expr) { return EvalSelector(expr); }
 
-// ---------------------------------------------------------------------------------------------------- directives
+// ----------------------------------------------------------------------------------------------------
+// directives
 
 void Interpreter::ExecDirective(Stmt& statement) {
   switch (statement.kind) {
-    case StmtKind::kMesh: Emit(statement, Mesh(As<MeshStmt>(statement))); return;
-    case StmtKind::kCut: Emit(statement, Cut(As<CutStmt>(statement))); return;
-    case StmtKind::kSplit: Split(As<SplitStmt>(statement)); return;
-    case StmtKind::kPlace: Emit(statement, Place(As<PlaceStmt>(statement))); return;
-    case StmtKind::kShard: Emit(statement, Shard(As<ShardStmt>(statement))); return;
-    case StmtKind::kZero: Emit(statement, Zero(As<ZeroStmt>(statement))); return;
-    case StmtKind::kOrder: Emit(statement, Order(As<OrderStmt>(statement))); return;
+    case StmtKind::kMesh:
+      Emit(statement, Mesh(As<MeshStmt>(statement)));
+      return;
+    case StmtKind::kCut:
+      Emit(statement, Cut(As<CutStmt>(statement)));
+      return;
+    case StmtKind::kSplit:
+      Split(As<SplitStmt>(statement));
+      return;
+    case StmtKind::kPlace:
+      Emit(statement, Place(As<PlaceStmt>(statement)));
+      return;
+    case StmtKind::kShard:
+      Emit(statement, Shard(As<ShardStmt>(statement)));
+      return;
+    case StmtKind::kZero:
+      Emit(statement, Zero(As<ZeroStmt>(statement)));
+      return;
+    case StmtKind::kOrder:
+      Emit(statement, Order(As<OrderStmt>(statement)));
+      return;
     case StmtKind::kEdge: {
       auto& edge = As<EdgeStmt>(statement);
       ir::EdgeDirective body;
@@ -149,7 +170,8 @@ void Interpreter::ExecDirective(Stmt& statement) {
       if (edge.distance != nullptr) {
         body.distance = IntOf(Eval(*edge.distance), edge.distance->range, "the distance of an edge");
         if (body.distance < 0) {
-          Fail(edge.distance->range, DiagKind::kBadEdge, fmt::format("an edge cannot lead {} steps back", -body.distance));
+          Fail(edge.distance->range, DiagKind::kBadEdge,
+               fmt::format("an edge cannot lead {} steps back", -body.distance));
         }
       }
       Emit(statement, std::move(body));
@@ -160,8 +182,8 @@ void Interpreter::ExecDirective(Stmt& statement) {
       ir::LimitDirective body;
       body.count = IntOf(Eval(*limit.count), limit.count->range, "a limit");
       if (body.count < 1) {
-        Fail(limit.count->range, DiagKind::kBadLimit, fmt::format("a limit of {} leaves nothing to run", body.count),
-             "the least is 1");
+        Fail(limit.count->range, DiagKind::kBadLimit,
+             fmt::format("a limit of {} leaves nothing to run", body.count), "the least is 1");
       }
       body.select = DirectiveSelector(*limit.selector);
       if (limit.per.name != kNoName) body.per = Text(limit.per.name);
@@ -186,14 +208,14 @@ void Interpreter::ExecDirective(Stmt& statement) {
       ir::OffloadDirective body;
       body.select = DirectiveSelector(*offload.selector);
       if (Text(offload.to.name) != "host") {
-        Fail(offload.to.range, DiagKind::kUnsupported, fmt::format("cannot offload to '{}'", Text(offload.to.name)),
-             "write `to host`");
+        Fail(offload.to.range, DiagKind::kUnsupported,
+             fmt::format("cannot offload to '{}'", Text(offload.to.name)), "write `to host`");
       }
       for (Field& field : offload.settings) {
         std::string name = Text(field.name.name);
         if (name != "prefetch" || field.value == nullptr) {
-          FailNearest(field.range, DiagKind::kBadArguments, fmt::format("offload has no setting '{}'", name), name,
-                      {"prefetch"});
+          FailNearest(field.range, DiagKind::kBadArguments, fmt::format("offload has no setting '{}'", name),
+                      name, {"prefetch"});
         }
         body.prefetch = IntOf(Eval(*field.value), field.value->range, "prefetch");
       }
@@ -203,18 +225,23 @@ void Interpreter::ExecDirective(Stmt& statement) {
     case StmtKind::kFreeze:
       Emit(statement, ir::FreezeDirective{DirectiveSelector(*As<FreezeStmt>(statement).selector)});
       return;
-    case StmtKind::kRun: Emit(statement, Run(As<RunStmt>(statement))); return;
+    case StmtKind::kRun:
+      Emit(statement, Run(As<RunStmt>(statement)));
+      return;
     case StmtKind::kNumerics: {
       auto& numerics = As<NumericsStmt>(statement);
       std::string mode = Text(numerics.mode.name);
       if (mode != "reproducible" && mode != "fast") {
-        FailNearest(numerics.mode.range, DiagKind::kBadNumerics, fmt::format("there are no numerics '{}'", mode), mode,
-                    {"reproducible", "fast"}, "they are reproducible or fast");
+        FailNearest(numerics.mode.range, DiagKind::kBadNumerics,
+                    fmt::format("there are no numerics '{}'", mode), mode, {"reproducible", "fast"},
+                    "they are reproducible or fast");
       }
       Emit(statement, ir::NumericsDirective{mode == "fast"});
       return;
     }
-    case StmtKind::kCost: Emit(statement, Cost(As<CostStmt>(statement))); return;
+    case StmtKind::kCost:
+      Emit(statement, Cost(As<CostStmt>(statement)));
+      return;
     case StmtKind::kSlowdown: {
       auto& slowdown = As<SlowdownStmt>(statement);
       ir::SlowdownDirective body;
@@ -222,12 +249,15 @@ void Interpreter::ExecDirective(Stmt& statement) {
       body.with = Text(slowdown.with.name);
       body.factor = NumberOf(Eval(*slowdown.value), slowdown.value->range, "a slowdown");
       if (!(body.factor >= 1) || !std::isfinite(body.factor)) {
-        Fail(slowdown.value->range, DiagKind::kOutOfRange, fmt::format("a slowdown of {} is below 1", body.factor));
+        Fail(slowdown.value->range, DiagKind::kOutOfRange,
+             fmt::format("a slowdown of {} is below 1", body.factor));
       }
       Emit(statement, std::move(body));
       return;
     }
-    case StmtKind::kAssert: Emit(statement, Assert(As<AssertStmt>(statement))); return;
+    case StmtKind::kAssert:
+      Emit(statement, Assert(As<AssertStmt>(statement)));
+      return;
     case StmtKind::kUse: {
       auto& use = As<UseStmt>(statement);
       Value value = Eval(*use.strategy);
@@ -239,11 +269,13 @@ void Interpreter::ExecDirective(Stmt& statement) {
         object->arguments.resize(given.size());
         FinishStrategy(object, use.strategy->range, given);
       }
-      if (!value.is(ValueKind::kStrategy)) FailType(use.strategy->range, "what `use` applies", "a strategy", value);
-      RunStrategy(value.as<StrategyObject>(), use.strategy->range);
+      if (!value.is(ValueKind::kStrategy))
+        FailType(use.strategy->range, "what `use` applies", "a strategy", value);
+      RunStrategy(value.as<StrategyObject>(), use.strategy->range, false);
       return;
     }
-    default: PIPER_CHECK(false, "not a directive");
+    default:
+      PIPER_CHECK(false, "not a directive");
   }
 }
 
@@ -306,13 +338,15 @@ ir::DirectiveBody Interpreter::Mesh(MeshStmt& mesh) {
       std::vector<std::string> levels;
       for (const ir::Level& level : strategy_->topology->levels) levels.push_back(level.name);
       if (std::find(levels.begin(), levels.end(), entry.within) == levels.end()) {
-        FailNearest(axis.within.range, DiagKind::kBadMesh, fmt::format("the topology has no level '{}'", entry.within),
-                    entry.within, levels, fmt::format("its levels are {}", fmt::join(levels, ", ")));
+        FailNearest(axis.within.range, DiagKind::kBadMesh,
+                    fmt::format("the topology has no level '{}'", entry.within), entry.within, levels,
+                    fmt::format("its levels are {}", fmt::join(levels, ", ")));
       }
     }
     for (const ir::MeshDirective::Axis& other : body.axes) {
       if (other.name != entry.name) continue;
-      auto error = Report(axis.range, DiagKind::kBadMesh, fmt::format("the mesh has an axis '{}' already", entry.name));
+      auto error = Report(axis.range, DiagKind::kBadMesh,
+                          fmt::format("the mesh has an axis '{}' already", entry.name));
       error.Note(other.range, "the first one");
       Throw();
     }
@@ -324,14 +358,17 @@ ir::DirectiveBody Interpreter::Mesh(MeshStmt& mesh) {
       all = i;
       entry.size = -1;
     } else {
-      entry.size = IntOf(Eval(*axis.size), axis.size->range, fmt::format("the size of axis '{}'", entry.name));
+      entry.size =
+          IntOf(Eval(*axis.size), axis.size->range, fmt::format("the size of axis '{}'", entry.name));
       if (entry.size < 1) {
-        Fail(axis.size->range, DiagKind::kBadMesh, fmt::format("the axis '{}' has {} positions", entry.name, entry.size),
+        Fail(axis.size->range, DiagKind::kBadMesh,
+             fmt::format("the axis '{}' has {} positions", entry.name, entry.size),
              "an axis has at least one");
       }
       if (__builtin_mul_overflow(product, entry.size, &product) || product > kMaxDevices) {
         Fail(mesh.range, DiagKind::kTooManyRanks,
-             fmt::format("the mesh would have more than {} ranks: {} alone is {}", kMaxDevices, entry.name, entry.size));
+             fmt::format("the mesh would have more than {} ranks: {} alone is {}", kMaxDevices, entry.name,
+                         entry.size));
       }
     }
     body.axes.push_back(std::move(entry));
@@ -346,17 +383,20 @@ ir::DirectiveBody Interpreter::Mesh(MeshStmt& mesh) {
     product = available;
   }
   if (product > available) {
-    auto error = Report(mesh.range, DiagKind::kBadMesh,
-                        fmt::format("the mesh needs {} devices, the topology{} has {}", product,
-                                    strategy_->topology->name.empty() ? "" : " " + strategy_->topology->name, available));
+    auto error = Report(
+        mesh.range, DiagKind::kBadMesh,
+        fmt::format("the mesh needs {} devices, the topology{} has {}", product,
+                    strategy_->topology->name.empty() ? "" : " " + strategy_->topology->name, available));
     error.Note(strategy_->topology->range, "the topology").Hint("make an axis smaller, or run on more ranks");
     Throw();
   }
   if (mesh.folds.name != kNoName) {
     body.folds = Text(mesh.folds.name);
-    if (std::find(strategy_->meshes.begin(), strategy_->meshes.end(), body.folds) == strategy_->meshes.end()) {
-      FailNearest(mesh.folds.range, DiagKind::kBadMesh, fmt::format("there is no mesh '{}' to fold", body.folds),
-                  body.folds, strategy_->meshes, "a mesh folds one that stands before it");
+    if (std::find(strategy_->meshes.begin(), strategy_->meshes.end(), body.folds) ==
+        strategy_->meshes.end()) {
+      FailNearest(mesh.folds.range, DiagKind::kBadMesh,
+                  fmt::format("there is no mesh '{}' to fold", body.folds), body.folds, strategy_->meshes,
+                  "a mesh folds one that stands before it");
     }
   }
   strategy_->meshes.push_back(body.name);
@@ -364,7 +404,8 @@ ir::DirectiveBody Interpreter::Mesh(MeshStmt& mesh) {
     if (const AxisObject::Axis* known = FindAxis(axis.name)) {
       if (known->size != axis.size) {
         Fail(axis.range, DiagKind::kBadMesh,
-             fmt::format("the axis '{}' has {} positions here and {} in another mesh", axis.name, axis.size, known->size),
+             fmt::format("the axis '{}' has {} positions here and {} in another mesh", axis.name, axis.size,
+                         known->size),
              "a shared axis must agree; give this one another name");
       }
       continue;
@@ -394,7 +435,8 @@ ir::DirectiveBody Interpreter::Cut(CutStmt& cut) {
   Value into = Eval(*cut.into);
   int64_t parts = 0;
   if (ToInt(into, &parts)) {
-    if (parts < 1) Fail(cut.into->range, DiagKind::kBadCut, fmt::format("a cut into {} parts", parts), "the least is 1");
+    if (parts < 1)
+      Fail(cut.into->range, DiagKind::kBadCut, fmt::format("a cut into {} parts", parts), "the least is 1");
     int64_t available = 0;
     for (const auto& [tag, range] : body.tags) available += CountOfTag(tag, range);
     if (parts > available) {
@@ -422,10 +464,12 @@ ir::DirectiveBody Interpreter::Cut(CutStmt& cut) {
           for (const auto& term : part) count += term.tag == tag ? term.count : 0;
           listed += (listed.empty() ? "" : " + ") + std::to_string(count);
         }
-        auto error = Report(cut.into->range, DiagKind::kBadCut,
-                            fmt::format("the parts list {} = {} of '{}', the model has {}", listed, total, tag, have));
-        error.Hint(total < have ? fmt::format("{} more must go somewhere: the parts are an exact cover", have - total)
-                                : fmt::format("take {} away: the parts are an exact cover", total - have));
+        auto error =
+            Report(cut.into->range, DiagKind::kBadCut,
+                   fmt::format("the parts list {} = {} of '{}', the model has {}", listed, total, tag, have));
+        error.Hint(total < have
+                       ? fmt::format("{} more must go somewhere: the parts are an exact cover", have - total)
+                       : fmt::format("take {} away: the parts are an exact cover", total - have));
         Throw();
       }
     }
@@ -434,7 +478,8 @@ ir::DirectiveBody Interpreter::Cut(CutStmt& cut) {
   }
   for (auto& [name, count] : strategy_->counts) {
     if (name == body.as) {
-      Fail(cut.as.range, DiagKind::kBadCut, fmt::format("'{}' is already made by another directive", body.as));
+      Fail(cut.as.range, DiagKind::kBadCut,
+           fmt::format("'{}' is already made by another directive", body.as));
     }
   }
   strategy_->counts.emplace_back(body.as, body.parts);
@@ -447,7 +492,8 @@ void Interpreter::Split(SplitStmt& split) {
   std::optional<ir::Selector> region;
   if (split.within != nullptr) region = DirectiveSelector(*split.within);
   if (split.by.name != kNoName) {
-    Fail(split.by.range, DiagKind::kUnsupported, fmt::format("a split by '{}' is not built yet", Text(split.by.name)),
+    Fail(split.by.range, DiagKind::kUnsupported,
+         fmt::format("a split by '{}' is not built yet", Text(split.by.name)),
          "leave it out: parts have equal numbers of samples");
   }
   std::vector<ir::SplitDirective> directives;
@@ -457,7 +503,8 @@ void Interpreter::Split(SplitStmt& split) {
     std::string as = Text(part.as.name);
     if (count < 1) Fail(part.into->range, DiagKind::kBadSplit, fmt::format("a split into {} parts", count));
     if (part.uneven) {
-      Fail(part.range, DiagKind::kUnsupported, "uneven splits are not built yet", "choose a number that divides");
+      Fail(part.range, DiagKind::kUnsupported, "uneven splits are not built yet",
+           "choose a number that divides");
     }
     int64_t size = SizeOfDim(dim, part.dim.range);
     int64_t pieces = count;
@@ -486,7 +533,8 @@ void Interpreter::Split(SplitStmt& split) {
     }
     for (const auto& [name, _] : strategy_->counts) {
       if (name == as) {
-        Fail(part.as.range, DiagKind::kBadSplit, fmt::format("'{}' is already made by another directive", as));
+        Fail(part.as.range, DiagKind::kBadSplit,
+             fmt::format("'{}' is already made by another directive", as));
       }
     }
     strategy_->counts.emplace_back(as, count);
@@ -524,10 +572,11 @@ ir::DirectiveBody Interpreter::Shard(ShardStmt& shard) {
     body.dims.push_back(Text(dim.name));
     (void)SizeOfDim(body.dims.back(), dim.range);
   }
+  CheckAxisName(*shard.axis);
   Value axis = Eval(*shard.axis);
   if (!axis.is(ValueKind::kAxis)) {
-    Fail(shard.axis->range, DiagKind::kUnknownAxis, fmt::format("a dimension is sharded over an axis of a mesh, not {}",
-                                                                DescribeValue(axis)));
+    Fail(shard.axis->range, DiagKind::kUnknownAxis,
+         fmt::format("a dimension is sharded over an axis of a mesh, not {}", DescribeValue(axis)));
   }
   for (const AxisObject::Axis& part : axis.as<AxisObject>().axes) {
     body.axes.push_back(part.name);
@@ -538,8 +587,8 @@ ir::DirectiveBody Interpreter::Shard(ShardStmt& shard) {
   if (shard.via.name != kNoName) {
     body.via = Text(shard.via.name);
     if (body.via != "flat" && body.via != "hierarchical") {
-      FailNearest(shard.via.range, DiagKind::kBadShard, fmt::format("there is no way '{}'", body.via), body.via,
-                  {"flat", "hierarchical"}, "collectives go via flat or hierarchical");
+      FailNearest(shard.via.range, DiagKind::kBadShard, fmt::format("there is no way '{}'", body.via),
+                  body.via, {"flat", "hierarchical"}, "collectives go via flat or hierarchical");
     }
   }
   if (shard.capacity != nullptr) {
@@ -556,7 +605,8 @@ ir::DirectiveBody Interpreter::Zero(ZeroStmt& zero) {
   ir::ZeroDirective body;
   body.level = IntOf(Eval(*zero.level), zero.level->range, "the level of zero");
   if (body.level < 0 || body.level > 3) {
-    Fail(zero.level->range, DiagKind::kBadZero, fmt::format("there is no zero {}", body.level), "the levels are 0 to 3");
+    Fail(zero.level->range, DiagKind::kBadZero, fmt::format("there is no zero {}", body.level),
+         "the levels are 0 to 3");
   }
   body.select = zero.selector != nullptr ? DirectiveSelector(*zero.selector) : ir::Selector::All();
   if (!body.select.range.valid()) body.select.range = zero.range;
@@ -579,15 +629,18 @@ ir::DirectiveBody Interpreter::Zero(ZeroStmt& zero) {
     } else if (name == "reduce" && field.per.name != kNoName) {
       std::string per = Text(field.per.name);
       if (per != "step" && per != strategy_->microbatch) {
-        FailNearest(field.per.range, DiagKind::kBadZero, fmt::format("gradients are not reduced per '{}'", per), per,
-                    {"step", strategy_->microbatch}, fmt::format("write `per step` or `per {}`", strategy_->microbatch));
+        FailNearest(field.per.range, DiagKind::kBadZero,
+                    fmt::format("gradients are not reduced per '{}'", per), per,
+                    {"step", strategy_->microbatch},
+                    fmt::format("write `per step` or `per {}`", strategy_->microbatch));
       }
       body.reduce_per_microbatch = per != "step";
     } else if (name == "keep" && field.value != nullptr) {
       body.keep = DirectiveSelector(*field.value);
     } else {
       FailNearest(field.range, DiagKind::kBadZero, fmt::format("zero has no setting '{}'", name), name,
-                  {"bucket", "reduce", "keep"}, "the settings are `bucket 25 MiB`, `reduce per step` and `keep [..]`");
+                  {"bucket", "reduce", "keep"},
+                  "the settings are `bucket 25 MiB`, `reduce per step` and `keep [..]`");
     }
   }
   return body;
@@ -599,7 +652,8 @@ ir::DirectiveBody Interpreter::Order(OrderStmt& order) {
   Restore<const ir::GroupExpr*> group(&order_group_, &body.group);
   step_counters_.clear();
   if (!order.lanes.empty()) {
-    for (auto& [stream, steps] : EvalLanes(order.lanes)) body.streams.emplace_back(stream, ir::Schedule{std::move(steps)});
+    for (auto& [stream, steps] : EvalLanes(order.lanes))
+      body.streams.emplace_back(stream, ir::Schedule{std::move(steps)});
     return body;
   }
   ir::Schedule schedule;
@@ -637,7 +691,8 @@ ir::DirectiveBody Interpreter::Run(RunStmt& run) {
       } else if (item.value != nullptr && item.value->kind == ExprKind::kName) {
         pass = Text(As<NameExpr>(*item.value).name);
       }
-      if (pass != "F" && pass != "B" && pass != "BI" && pass != "BW" && pass != "W" && pass != "R" && pass != "U") {
+      if (pass != "F" && pass != "B" && pass != "BI" && pass != "BW" && pass != "W" && pass != "R" &&
+          pass != "U") {
         Fail(item.range, DiagKind::kTypeMismatch, "a hint lists passes: F, B, BI, BW (or W), R, U");
       }
       body.hint.push_back(pass == "W" ? "BW" : pass);
@@ -665,11 +720,13 @@ ir::DirectiveBody Interpreter::Cost(CostStmt& cost) {
     body.figure = {0, UnitKind::kTime};
     return body;
   }
-  if (!value.is(ValueKind::kQuantity) || (value.unit() != UnitKind::kTime && value.unit() != UnitKind::kBytes)) {
+  if (!value.is(ValueKind::kQuantity) ||
+      (value.unit() != UnitKind::kTime && value.unit() != UnitKind::kBytes)) {
     FailType(cost.value->range, "a cost", "a time such as 100 us, or bytes for messages", value);
   }
   if (!(value.real() >= 0) || value.real() > 9e18) {
-    Fail(cost.value->range, DiagKind::kBadCost, fmt::format("a cost of {}", ValueText(value)), "costs are not negative");
+    Fail(cost.value->range, DiagKind::kBadCost, fmt::format("a cost of {}", ValueText(value)),
+         "costs are not negative");
   }
   body.figure = value.quantity();
   return body;
@@ -686,11 +743,21 @@ ir::DirectiveBody Interpreter::Assert(AssertStmt& statement) {
   ir::AssertDirective body;
   using Compare = ir::AssertDirective::Compare;
   switch (chain.rest[0].op) {
-    case BinaryOp::kLess: body.compare = Compare::kLess; break;
-    case BinaryOp::kLessEqual: body.compare = Compare::kLessEqual; break;
-    case BinaryOp::kGreater: body.compare = Compare::kGreater; break;
-    case BinaryOp::kGreaterEqual: body.compare = Compare::kGreaterEqual; break;
-    case BinaryOp::kEqual: body.compare = Compare::kEqual; break;
+    case BinaryOp::kLess:
+      body.compare = Compare::kLess;
+      break;
+    case BinaryOp::kLessEqual:
+      body.compare = Compare::kLessEqual;
+      break;
+    case BinaryOp::kGreater:
+      body.compare = Compare::kGreater;
+      break;
+    case BinaryOp::kGreaterEqual:
+      body.compare = Compare::kGreaterEqual;
+      break;
+    case BinaryOp::kEqual:
+      body.compare = Compare::kEqual;
+      break;
     default:
       Fail(condition.range, DiagKind::kTypeMismatch, "an assert compares a figure of the plan with a bound",
            std::string(kForm));
@@ -699,9 +766,9 @@ ir::DirectiveBody Interpreter::Assert(AssertStmt& statement) {
     std::string_view name;
     UnitKind unit;  // kNone: a share, which may also be written in percent
   };
-  static constexpr Metric kMetrics[] = {{"step_time", UnitKind::kTime},     {"peak_memory", UnitKind::kBytes},
-                                        {"bubble", UnitKind::kNone},        {"exposed", UnitKind::kNone},
-                                        {"bytes", UnitKind::kBytes},        {"mfu", UnitKind::kNone}};
+  static constexpr Metric kMetrics[] = {{"step_time", UnitKind::kTime}, {"peak_memory", UnitKind::kBytes},
+                                        {"bubble", UnitKind::kNone},    {"exposed", UnitKind::kNone},
+                                        {"bytes", UnitKind::kBytes},    {"mfu", UnitKind::kNone}};
   std::vector<std::string> known;
   for (const Metric& metric : kMetrics) known.emplace_back(metric.name);
   Expr* figure = chain.first;
@@ -720,15 +787,17 @@ ir::DirectiveBody Interpreter::Assert(AssertStmt& statement) {
     if (m.name == body.metric) metric = &m;
   }
   if (metric == nullptr) {
-    FailNearest(figure->range, DiagKind::kUnknownName, fmt::format("a plan has no figure '{}'", body.metric), body.metric,
-                known, fmt::format("the figures are {}", fmt::join(known, ", ")));
+    FailNearest(figure->range, DiagKind::kUnknownName, fmt::format("a plan has no figure '{}'", body.metric),
+                body.metric, known, fmt::format("the figures are {}", fmt::join(known, ", ")));
   }
   bool wants_argument = body.metric == "exposed" || body.metric == "bytes";
   if (wants_argument != (call != nullptr) || (call != nullptr && call->args.size() != 1)) {
     Fail(chain.first->range, DiagKind::kBadArguments,
          wants_argument ? fmt::format("{} takes one argument", body.metric)
                         : fmt::format("{} takes no argument", body.metric),
-         body.metric == "exposed" ? "for example exposed([ep.*])" : body.metric == "bytes" ? "for example bytes(dp)" : "");
+         body.metric == "exposed" ? "for example exposed([ep.*])"
+         : body.metric == "bytes" ? "for example bytes(dp)"
+                                  : "");
   }
   if (body.metric == "exposed") body.select = DirectiveSelector(*call->args[0].value);
   if (body.metric == "bytes") {
@@ -747,13 +816,14 @@ ir::DirectiveBody Interpreter::Assert(AssertStmt& statement) {
       body.bound = value.quantity();
       return body;
     }
-    body.bound = {NumberOf(value, bound.range, fmt::format("the bound of {}", body.metric)), UnitKind::kPercent};
+    body.bound = {NumberOf(value, bound.range, fmt::format("the bound of {}", body.metric)),
+                  UnitKind::kPercent};
     return body;
   }
   if (!value.is(ValueKind::kQuantity) || value.unit() != metric->unit) {
     Fail(bound.range, DiagKind::kUnitMismatch,
-         fmt::format("{} is {}, so it cannot be compared with {}", body.metric, ir::UnitKindName(metric->unit),
-                     DescribeValue(value)));
+         fmt::format("{} is {}, so it cannot be compared with {}", body.metric,
+                     ir::UnitKindName(metric->unit), DescribeValue(value)));
   }
   body.bound = value.quantity();
   return body;

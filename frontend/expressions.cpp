@@ -14,10 +14,14 @@ using ir::UnitKind;
 
 Value Interpreter::Eval(Expr& expr) {
   switch (expr.kind) {
-    case ExprKind::kNumber: return EvalNumber(As<NumberExpr>(expr));
-    case ExprKind::kString: return MakeString(std::string(As<StringExpr>(expr).value));
-    case ExprKind::kBool: return Value::Bool(As<BoolExpr>(expr).value);
-    case ExprKind::kName: return EvalName(As<NameExpr>(expr));
+    case ExprKind::kNumber:
+      return EvalNumber(As<NumberExpr>(expr));
+    case ExprKind::kString:
+      return MakeString(std::string(As<StringExpr>(expr).value));
+    case ExprKind::kBool:
+      return Value::Bool(As<BoolExpr>(expr).value);
+    case ExprKind::kName:
+      return EvalName(As<NameExpr>(expr));
     case ExprKind::kList: {
       auto& list = As<BracketExpr>(expr);
       Burn(static_cast<int64_t>(list.items.size()), expr.range);
@@ -36,12 +40,18 @@ Value Interpreter::Eval(Expr& expr) {
       for (Expr* item : As<TupleExpr>(expr).items) items.push_back(Eval(*item));
       return MakeList(std::move(items), ValueKind::kTuple);
     }
-    case ExprKind::kComprehension: return EvalComprehension(As<ComprehensionExpr>(expr));
-    case ExprKind::kUnary: return EvalUnary(As<UnaryExpr>(expr));
-    case ExprKind::kChain: return EvalChain(As<ChainExpr>(expr));
-    case ExprKind::kCall: return EvalCall(As<CallExpr>(expr));
-    case ExprKind::kIndex: return EvalIndex(As<IndexExpr>(expr));
-    case ExprKind::kMember: return EvalMember(As<MemberExpr>(expr));
+    case ExprKind::kComprehension:
+      return EvalComprehension(As<ComprehensionExpr>(expr));
+    case ExprKind::kUnary:
+      return EvalUnary(As<UnaryExpr>(expr));
+    case ExprKind::kChain:
+      return EvalChain(As<ChainExpr>(expr));
+    case ExprKind::kCall:
+      return EvalCall(As<CallExpr>(expr));
+    case ExprKind::kIndex:
+      return EvalIndex(As<IndexExpr>(expr));
+    case ExprKind::kMember:
+      return EvalMember(As<MemberExpr>(expr));
     case ExprKind::kOptional: {
       ir::Selector selector = SelectorOf(Eval(*As<OptionalExpr>(expr).operand), expr.range);
       selector.optional = true;
@@ -64,10 +74,10 @@ Value Interpreter::Eval(Expr& expr) {
         if (branch.condition == nullptr || Condition(*branch.condition)) return BlockValue(*branch.body);
       }
       return {};
-    case ExprKind::kTag: return EvalTag(As<TagExpr>(expr));
+    case ExprKind::kTag:
+      return EvalTag(As<TagExpr>(expr));
     case ExprKind::kTable:
-      Fail(expr.range, DiagKind::kUnsupported, "tables are not read yet",
-           "write the numbers as a list");
+      Fail(expr.range, DiagKind::kUnsupported, "tables are not read yet", "write the numbers as a list");
   }
   return {};
 }
@@ -109,7 +119,8 @@ Value Interpreter::EvalName(NameExpr& expr) {
       }
       return self->slots[static_cast<size_t>(expr.slot)];
     }
-    case kFrameGlobal: return Global(expr.slot);
+    case kFrameGlobal:
+      return Global(expr.slot);
     case kFrameNative: {
       const Native& native = Natives()[static_cast<size_t>(expr.slot)];
       if (native.constant != nullptr) return native.constant();
@@ -117,7 +128,8 @@ Value Interpreter::EvalName(NameExpr& expr) {
       object->index = expr.slot;
       return Value::Of(ValueKind::kNative, object);
     }
-    default: break;
+    default:
+      break;
   }
   if (strategy_ != nullptr) {
     if (const AxisObject::Axis* axis = FindAxis(Text(expr.name))) {
@@ -148,14 +160,16 @@ Value Interpreter::EvalName(NameExpr& expr) {
     for (const Param& param : current_->info->params) known.push_back(Text(param.name.name));
   }
   for (const Native& native : Natives()) known.emplace_back(native.name);
-  FailNearest(expr.range, DiagKind::kUnknownName, fmt::format("unknown name '{}'", Text(expr.name)), Text(expr.name),
-              known,
+  FailNearest(expr.range, DiagKind::kUnknownName, fmt::format("unknown name '{}'", Text(expr.name)),
+              Text(expr.name), known,
               strategy_ != nullptr && !strategy_->axes.empty()
-                  ? fmt::format("the axes here are {}", [&] {
-                      std::string axes;
-                      for (const auto& axis : strategy_->axes) axes += (axes.empty() ? "" : ", ") + axis.name;
-                      return axes;
-                    }())
+                  ? fmt::format("the axes here are {}",
+                                [&] {
+                                  std::string axes;
+                                  for (const auto& axis : strategy_->axes)
+                                    axes += (axes.empty() ? "" : ", ") + axis.name;
+                                  return axes;
+                                }())
                   : "");
 }
 
@@ -185,7 +199,8 @@ Value Interpreter::EvalComprehension(ComprehensionExpr& expr) {
       BurnLoop(rounds.total, loop.iterable->range);
       for (int64_t i = bounds.begin; i < bounds.end; ++i) element(Value::Int(i));
     } else {
-      std::vector<Value> elements = Elements(iterable, loop.iterable->range, "what a comprehension runs over");
+      std::vector<Value> elements =
+          Elements(iterable, loop.iterable->range, "what a comprehension runs over");
       rounds.total = static_cast<int64_t>(elements.size());
       for (Value& value : elements) element(std::move(value));
     }
@@ -194,7 +209,8 @@ Value Interpreter::EvalComprehension(ComprehensionExpr& expr) {
   return MakeList(std::move(items));
 }
 
-// ---------------------------------------------------------------------------------------------------- operators
+// ----------------------------------------------------------------------------------------------------
+// operators
 
 Value Interpreter::EvalUnary(UnaryExpr& expr) {
   Value value = Eval(*expr.operand);
@@ -203,7 +219,8 @@ Value Interpreter::EvalUnary(UnaryExpr& expr) {
     if (value.is(ValueKind::kSelector)) {
       std::optional<ir::Selector> complement = value.as<SelectorObject>().selector.Complement();
       if (!complement) {
-        Fail(expr.range, DiagKind::kFuelExhausted, "the complement of this selector has too many alternatives");
+        Fail(expr.range, DiagKind::kFuelExhausted,
+             "the complement of this selector has too many alternatives");
       }
       complement->range = expr.range;
       return MakeSelector(std::move(*complement));
@@ -230,7 +247,8 @@ Value Interpreter::EvalChain(ChainExpr& expr) {
       if (value.boolean() == (link.op == BinaryOp::kOr)) continue;  // decided; later operands may be skipped
       Value right = Eval(*link.operand);
       if (!right.is(ValueKind::kBool)) {
-        FailType(link.operand->range, fmt::format("the operand of '{}'", BinaryOpText(link.op)), "a bool", right);
+        FailType(link.operand->range, fmt::format("the operand of '{}'", BinaryOpText(link.op)), "a bool",
+                 right);
       }
       value = std::move(right);
       continue;
@@ -260,12 +278,15 @@ Value Interpreter::Binary(BinaryOp op, const Value& left, const Value& right, So
       const Value& wrong = left.is(ValueKind::kBool) || left.is(ValueKind::kSelector) ? right : left;
       FailType(range, fmt::format("an operand of '{}'", BinaryOpText(op)), "a bool or a selector", wrong);
     }
-    case BinaryOp::kEqual: return Value::Bool(Equal(left, right, range));
-    case BinaryOp::kNotEqual: return Value::Bool(!Equal(left, right, range));
+    case BinaryOp::kEqual:
+      return Value::Bool(Equal(left, right, range));
+    case BinaryOp::kNotEqual:
+      return Value::Bool(!Equal(left, right, range));
     case BinaryOp::kLess:
     case BinaryOp::kLessEqual:
     case BinaryOp::kGreater:
-    case BinaryOp::kGreaterEqual: return Compare(op, left, right, range);
+    case BinaryOp::kGreaterEqual:
+      return Compare(op, left, right, range);
     case BinaryOp::kDivides: {
       int64_t divisor = IntOf(left, range, "the left side of 'divides'");
       int64_t number = IntOf(right, range, "the right side of 'divides'");
@@ -281,7 +302,8 @@ Value Interpreter::Binary(BinaryOp op, const Value& left, const Value& right, So
           plans_->Learns(left.as<PlanObject>().program, right.as<PlanObject>().program, &why, *diag_);
       if (!same) Throw();
       if (!*same) {
-        diag_->Error(range, DiagKind::kExpectFailed, fmt::format("the two plans do not learn the same: {}", why));
+        diag_->Error(range, DiagKind::kExpectFailed,
+                     fmt::format("the two plans do not learn the same: {}", why));
       }
       return Value::Bool(*same);
     }
@@ -300,8 +322,10 @@ Value Interpreter::Binary(BinaryOp op, const Value& left, const Value& right, So
         FailType(range, "an operand of '@'", "a tensor", IsTensor(left) ? right : left);
       }
       return AddOperation("matmul", {TensorOf(left, range), TensorOf(right, range)}, {}, range);
-    case BinaryOp::kBy: return {};
-    default: return Arithmetic(op, left, right, range);
+    case BinaryOp::kBy:
+      return {};
+    default:
+      return Arithmetic(op, left, right, range);
   }
 }
 
@@ -309,22 +333,36 @@ namespace {
 
 std::string OpName(BinaryOp op) {
   switch (op) {
-    case BinaryOp::kAdd: return "add";
-    case BinaryOp::kSubtract: return "subtract";
-    case BinaryOp::kMultiply: return "multiply";
-    case BinaryOp::kDivide: return "divide";
-    default: return "take the remainder of";
+    case BinaryOp::kAdd:
+      return "add";
+    case BinaryOp::kSubtract:
+      return "subtract";
+    case BinaryOp::kMultiply:
+      return "multiply";
+    case BinaryOp::kDivide:
+      return "divide";
+    default:
+      return "take the remainder of";
   }
 }
 
 // A percentage is a plain number wherever one is wanted.
 bool AsNumber(const Value& value, double* out) {
   switch (value.kind()) {
-    case ValueKind::kInt: *out = static_cast<double>(value.integer()); return true;
-    case ValueKind::kDim: *out = static_cast<double>(value.as<DimObject>().dim.size); return true;
-    case ValueKind::kFloat: *out = value.real(); return true;
-    case ValueKind::kQuantity: *out = value.real(); return value.unit() == UnitKind::kPercent;
-    default: return false;
+    case ValueKind::kInt:
+      *out = static_cast<double>(value.integer());
+      return true;
+    case ValueKind::kDim:
+      *out = static_cast<double>(value.as<DimObject>().dim.size);
+      return true;
+    case ValueKind::kFloat:
+      *out = value.real();
+      return true;
+    case ValueKind::kQuantity:
+      *out = value.real();
+      return value.unit() == UnitKind::kPercent;
+    default:
+      return false;
   }
 }
 
@@ -334,7 +372,8 @@ bool CombineUnits(BinaryOp op, UnitKind a, UnitKind b, UnitKind* kind, double* s
   *scale = 1;
   if (op == BinaryOp::kDivide) {
     if (a == b) return *kind = UnitKind::kNone, true;
-    if ((a == UnitKind::kBytes && b == UnitKind::kByteRate) || (a == UnitKind::kFlops && b == UnitKind::kFlopRate)) {
+    if ((a == UnitKind::kBytes && b == UnitKind::kByteRate) ||
+        (a == UnitKind::kFlops && b == UnitKind::kFlopRate)) {
       *scale = kPs;
       return *kind = UnitKind::kTime, true;
     }
@@ -361,11 +400,18 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
     int64_t result = 0;
     bool overflow = false;
     switch (op) {
-      case BinaryOp::kAdd: overflow = __builtin_add_overflow(a, b, &result); break;
-      case BinaryOp::kSubtract: overflow = __builtin_sub_overflow(a, b, &result); break;
-      case BinaryOp::kMultiply: overflow = __builtin_mul_overflow(a, b, &result); break;
+      case BinaryOp::kAdd:
+        overflow = __builtin_add_overflow(a, b, &result);
+        break;
+      case BinaryOp::kSubtract:
+        overflow = __builtin_sub_overflow(a, b, &result);
+        break;
+      case BinaryOp::kMultiply:
+        overflow = __builtin_mul_overflow(a, b, &result);
+        break;
       default:
-        if (b == 0) Fail(range, DiagKind::kDivisionByZero, fmt::format("cannot {} {} by zero", OpName(op), a));
+        if (b == 0)
+          Fail(range, DiagKind::kDivisionByZero, fmt::format("cannot {} {} by zero", OpName(op), a));
         if (b == -1) {
           if (op == BinaryOp::kModulo) return Value::Int(0);
           overflow = __builtin_sub_overflow(int64_t{0}, a, &result);
@@ -396,11 +442,18 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
                     (op == BinaryOp::kAdd || op == BinaryOp::kSubtract);
     double result = 0;
     switch (op) {
-      case BinaryOp::kAdd: result = x + y; break;
-      case BinaryOp::kSubtract: result = x - y; break;
-      case BinaryOp::kMultiply: result = x * y; break;
+      case BinaryOp::kAdd:
+        result = x + y;
+        break;
+      case BinaryOp::kSubtract:
+        result = x - y;
+        break;
+      case BinaryOp::kMultiply:
+        result = x * y;
+        break;
       default:
-        if (y == 0) Fail(range, DiagKind::kDivisionByZero, fmt::format("cannot {} {} by zero", OpName(op), x));
+        if (y == 0)
+          Fail(range, DiagKind::kDivisionByZero, fmt::format("cannot {} {} by zero", OpName(op), x));
         result = op == BinaryOp::kDivide ? x / y : x - std::floor(x / y) * y;
     }
     return percents ? Value::Quantity(result, UnitKind::kPercent) : Value::Float(result);
@@ -412,7 +465,8 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
                              left.unit());
     }
     if (right_number && (op == BinaryOp::kMultiply || op == BinaryOp::kDivide)) {
-      if (op == BinaryOp::kDivide && y == 0) Fail(range, DiagKind::kDivisionByZero, "cannot divide a quantity by zero");
+      if (op == BinaryOp::kDivide && y == 0)
+        Fail(range, DiagKind::kDivisionByZero, "cannot divide a quantity by zero");
       return Value::Quantity(op == BinaryOp::kMultiply ? left.real() * y : left.real() / y, left.unit());
     }
     if (left_number && op == BinaryOp::kMultiply) return Value::Quantity(x * right.real(), right.unit());
@@ -422,10 +476,12 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
       if (op == BinaryOp::kDivide && right.real() == 0) {
         Fail(range, DiagKind::kDivisionByZero, "cannot divide by a quantity of zero");
       }
-      double value = (op == BinaryOp::kMultiply ? left.real() * right.real() : left.real() / right.real()) * scale;
+      double value =
+          (op == BinaryOp::kMultiply ? left.real() * right.real() : left.real() / right.real()) * scale;
       return kind == UnitKind::kNone ? Value::Float(value) : Value::Quantity(value, kind);
     }
-    bool quantities = (left_number || left.is(ValueKind::kQuantity)) && (right_number || right.is(ValueKind::kQuantity));
+    bool quantities =
+        (left_number || left.is(ValueKind::kQuantity)) && (right_number || right.is(ValueKind::kQuantity));
     if (quantities) {
       Fail(range, DiagKind::kUnitMismatch,
            fmt::format("cannot {} {} and {}", OpName(op), DescribeValue(left), DescribeValue(right)),
@@ -477,7 +533,8 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
     Value result = Value::Of(ValueKind::kGroup, object);
     const ir::GroupExpr& x_group = left.as<GroupObject>().group;
     const ir::GroupExpr& y_group = right.as<GroupObject>().group;
-    if (x_group.mesh != y_group.mesh) Fail(range, DiagKind::kTypeMismatch, "the groups belong to different meshes");
+    if (x_group.mesh != y_group.mesh)
+      Fail(range, DiagKind::kTypeMismatch, "the groups belong to different meshes");
     object->group = x_group;
     object->group.range = range;
     object->group.slices.insert(object->group.slices.end(), y_group.slices.begin(), y_group.slices.end());
@@ -490,10 +547,14 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
 Value Interpreter::Compare(BinaryOp op, const Value& left, const Value& right, SourceRange range) {
   auto decide = [&](auto a, auto b) {
     switch (op) {
-      case BinaryOp::kLess: return Value::Bool(a < b);
-      case BinaryOp::kLessEqual: return Value::Bool(a <= b);
-      case BinaryOp::kGreater: return Value::Bool(a > b);
-      default: return Value::Bool(a >= b);
+      case BinaryOp::kLess:
+        return Value::Bool(a < b);
+      case BinaryOp::kLessEqual:
+        return Value::Bool(a <= b);
+      case BinaryOp::kGreater:
+        return Value::Bool(a > b);
+      default:
+        return Value::Bool(a >= b);
     }
   };
   int64_t a = 0, b = 0;
@@ -516,8 +577,10 @@ bool Interpreter::Equal(const Value& left, const Value& right, SourceRange range
   if (AsNumber(left, &x) && AsNumber(right, &y)) return x == y;
   if (left.kind() == right.kind()) {
     switch (left.kind()) {
-      case ValueKind::kBool: return left.boolean() == right.boolean();
-      case ValueKind::kString: return TextOf(left) == TextOf(right);
+      case ValueKind::kBool:
+        return left.boolean() == right.boolean();
+      case ValueKind::kString:
+        return TextOf(left) == TextOf(right);
       case ValueKind::kQuantity:
         if (left.unit() == right.unit()) return left.real() == right.real();
         break;
@@ -525,7 +588,8 @@ bool Interpreter::Equal(const Value& left, const Value& right, SourceRange range
         return left.as<RangeObject>().begin == right.as<RangeObject>().begin &&
                left.as<RangeObject>().end == right.as<RangeObject>().end;
       case ValueKind::kSelector:
-        return left.as<SelectorObject>().selector.ToString() == right.as<SelectorObject>().selector.ToString();
+        return left.as<SelectorObject>().selector.ToString() ==
+               right.as<SelectorObject>().selector.ToString();
       case ValueKind::kList:
       case ValueKind::kTuple: {
         const auto& items = ItemsOf(left);
@@ -538,7 +602,8 @@ bool Interpreter::Equal(const Value& left, const Value& right, SourceRange range
         }
         return true;
       }
-      default: break;
+      default:
+        break;
     }
   }
   bool units = left.is(ValueKind::kQuantity) || right.is(ValueKind::kQuantity);
@@ -546,7 +611,8 @@ bool Interpreter::Equal(const Value& left, const Value& right, SourceRange range
        fmt::format("cannot compare {} with {}", DescribeValue(left), DescribeValue(right)));
 }
 
-// ---------------------------------------------------------------------------------------------------- index, member
+// ---------------------------------------------------------------------------------------------------- index,
+// member
 
 Value Interpreter::IndexList(const Value& base, const Value& index, SourceRange range) {
   const auto& object = base.as<ListObject>();
@@ -585,7 +651,8 @@ Value Interpreter::EvalIndex(IndexExpr& expr) {
       result.range = expr.range;
       return MakeSelector(std::move(result));
     }
-    case ValueKind::kAxis: return IndexAxis(base.as<AxisObject>(), expr.items, expr.range);
+    case ValueKind::kAxis:
+      return IndexAxis(base.as<AxisObject>(), expr.items, expr.range);
     case ValueKind::kList:
     case ValueKind::kTuple:
     case ValueKind::kQueue:
@@ -598,7 +665,8 @@ Value Interpreter::EvalIndex(IndexExpr& expr) {
         auto& bounds = base.as<RangeObject>();
         int64_t i = IntOf(index, expr.items[0].range, "an index");
         if (i < 0 || i >= bounds.end - bounds.begin) {
-          Fail(expr.range, DiagKind::kOutOfRange, fmt::format("index {} of the range {}", i, ValueText(base)));
+          Fail(expr.range, DiagKind::kOutOfRange,
+               fmt::format("index {} of the range {}", i, ValueText(base)));
         }
         return Value::Int(bounds.begin + i);
       }
@@ -608,11 +676,14 @@ Value Interpreter::EvalIndex(IndexExpr& expr) {
     case ValueKind::kParameter:
       Fail(expr.range, DiagKind::kBadOperation, "a tensor is not indexed by position",
            "take it apart with unstack(x, dim) or split it by name");
-    default: FailType(expr.base->range, "what is indexed", "a list, a selector or an axis", base);
+    default:
+      FailType(expr.base->range, "what is indexed", "a list, a selector or an axis", base);
   }
 }
 
-Value Interpreter::EvalMember(MemberExpr& expr) { return MemberOf(Eval(*expr.base), expr.member, expr.range); }
+Value Interpreter::EvalMember(MemberExpr& expr) {
+  return MemberOf(Eval(*expr.base), expr.member, expr.range);
+}
 
 Value Interpreter::MemberOf(const Value& base, const NameRef& member, SourceRange range) {
   std::string name = Text(member.name);
@@ -704,7 +775,8 @@ Value Interpreter::MemberOf(const Value& base, const NameRef& member, SourceRang
       }
       break;
     }
-    default: break;
+    default:
+      break;
   }
   FailNearest(member.range, DiagKind::kUnknownMember,
               fmt::format("{} has no member '{}'", ValueKindName(base.kind()), name), name, known,
@@ -744,8 +816,8 @@ Value Interpreter::EvalMethod(CallExpr& expr, MemberExpr& member, bool* is_metho
   Value* target = Target(root);
   auto* list = &target->as<ListObject>();
   if (list->items.size() == list->head) {
-    Fail(expr.range, DiagKind::kOutOfRange, fmt::format("pop from an empty {}",
-                                                        target->is(ValueKind::kQueue) ? "queue" : "list"));
+    Fail(expr.range, DiagKind::kOutOfRange,
+         fmt::format("pop from an empty {}", target->is(ValueKind::kQueue) ? "queue" : "list"));
   }
   if (!target->unique()) {
     BurnLoop(static_cast<int64_t>(list->items.size()), expr.range);
@@ -787,10 +859,14 @@ Value Interpreter::EvalCall(CallExpr& expr) {
   }
   Value function = Eval(callee);
   switch (function.kind()) {
-    case ValueKind::kFunction: return CallFunction(function.as<FunctionObject>(), &expr, nullptr, expr.range);
-    case ValueKind::kNative: return CallNative(function.as<NativeObject>().index, expr);
-    case ValueKind::kModule: return Instantiate(*function.as<ModuleObject>().info, &expr, nullptr, expr.range);
-    case ValueKind::kInstance: return CallForward(function, &expr, nullptr, expr.range);
+    case ValueKind::kFunction:
+      return CallFunction(function.as<FunctionObject>(), &expr, nullptr, expr.range);
+    case ValueKind::kNative:
+      return CallNative(function.as<NativeObject>().index, expr);
+    case ValueKind::kModule:
+      return Instantiate(*function.as<ModuleObject>().info, &expr, nullptr, expr.range);
+    case ValueKind::kInstance:
+      return CallForward(function, &expr, nullptr, expr.range);
     case ValueKind::kTopologyDecl:
       return BuildTopology(function.as<TopologyDeclObject>(), &expr, nullptr, expr.range);
     case ValueKind::kStrategyDecl: {

@@ -96,7 +96,8 @@ class Elaboration {
 
   const RunDecl* FindEval() const {
     for (Decl* decl : Main().syntax->decls) {
-      if (decl->kind == DeclKind::kRun && As<RunDecl>(*decl).run == RunKind::kEval) return &As<RunDecl>(*decl);
+      if (decl->kind == DeclKind::kRun && As<RunDecl>(*decl).run == RunKind::kEval)
+        return &As<RunDecl>(*decl);
     }
     return nullptr;
   }
@@ -116,15 +117,18 @@ class Elaboration {
     program.model = *graph;
     program.topology = block.topology.as<TopologyObject>().topology;
     if (strategy != nullptr) {
-      interpreter_->EvaluateStrategy(*strategy, range, program.model, program.topology, nullptr, &program.directives);
+      interpreter_->EvaluateStrategy(*strategy, range, program.model, program.topology, nullptr,
+                                     &program.directives);
       return program;
     }
     std::vector<Interpreter::ArgumentOverride> arguments;
-    for (const Override& override : overrides_) arguments.push_back({override.name, override.value, override.range});
+    for (const Override& override : overrides_)
+      arguments.push_back({override.name, override.value, override.range});
     Value value = interpreter_->EvaluateUsing(*block.unit, *block.strategy->value, &arguments);
-    interpreter_->EvaluateStrategy(value, block.strategy->value->range, program.model, program.topology, &arguments,
-                                   &program.directives);
-    for (size_t i = 0; i < arguments.size(); ++i) overrides_[i].used = overrides_[i].used || arguments[i].used;
+    interpreter_->EvaluateStrategy(value, block.strategy->value->range, program.model, program.topology,
+                                   &arguments, &program.directives);
+    for (size_t i = 0; i < arguments.size(); ++i)
+      overrides_[i].used = overrides_[i].used || arguments[i].used;
     if (value.is(ValueKind::kStrategy)) {
       for (const Param& param : value.as<StrategyObject>().info->function.params) {
         strategy_parameters_.push_back(interpreter_->Text(param.name.name));
@@ -145,8 +149,9 @@ class Elaboration {
       auto error = diag_.Error(override.range, DiagKind::kBadOverride,
                                fmt::format("--set names '{}', which nothing here is called", override.name));
       std::string near = NearestName(override.name, known);
-      error.Hint(near.empty() ? "it may name a top-level let, an argument of `using`, or a number of the train block"
-                              : fmt::format("did you mean '{}'?", near));
+      error.Hint(near.empty()
+                     ? "it may name a top-level let, an argument of `using`, or a number of the train block"
+                     : fmt::format("did you mean '{}'?", near));
       ok = false;
     }
     return ok;
@@ -167,7 +172,8 @@ class Elaboration {
       auto identifier = [](std::string_view name) {
         return !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
                std::all_of(name.begin(), name.end(), [](char c) {
-                 return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+                 return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                        (c >= 'A' && c <= 'Z');
                });
       };
       if (equals == std::string::npos || !identifier(text.substr(0, equals))) {
@@ -212,8 +218,8 @@ class Elaboration {
 
 }  // namespace
 
-std::optional<ir::Program> LoadProgram(const std::string& path, const LoadOptions& options, ir::SourceManager& sources,
-                                       ir::DiagnosticEngine& diag) {
+std::optional<ir::Program> LoadProgram(const std::string& path, const LoadOptions& options,
+                                       ir::SourceManager& sources, ir::DiagnosticEngine& diag) {
   Elaboration elaboration(path, options, sources, diag);
   if (!elaboration.Load()) return std::nullopt;
   const RunDecl* train = elaboration.FindTrain(true);
@@ -244,7 +250,8 @@ std::optional<std::vector<TestResult>> RunTests(const std::string& path, const L
   const RunDecl* train = elaboration.FindTrain(false);
   if (diag.HasErrors()) return std::nullopt;
   Interpreter& interpreter = elaboration.interpreter();
-  interpreter.set_program_maker([&](Interpreter& in, const Value& model, const Value& strategy, SourceRange range,
+  interpreter.set_program_maker([&](Interpreter& in, const Value& model, const Value& strategy,
+                                    SourceRange range,
                                     const std::vector<std::pair<std::string, Value>>& settings) {
     if (!base && train != nullptr) base = elaboration.Train(*train);
     TrainBlock block = base ? *base : TrainBlock{};

@@ -15,8 +15,8 @@ using ir::DiagKind;
 
 // ---------------------------------------------------------------------------------------------------- set-up
 
-Interpreter::Interpreter(LoadedProgram& program, const ResolvedProgram& resolved, const ir::SourceManager& sources,
-                         ir::DiagnosticEngine& diag)
+Interpreter::Interpreter(LoadedProgram& program, const ResolvedProgram& resolved,
+                         const ir::SourceManager& sources, ir::DiagnosticEngine& diag)
     : program_(program), resolved_(resolved), sources_(sources), diag_(&diag) {
   globals_.resize(static_cast<size_t>(program.global_count));
   for (size_t f = 0; f < program.files.size(); ++f) {
@@ -32,17 +32,19 @@ Interpreter::Interpreter(LoadedProgram& program, const ResolvedProgram& resolved
   stack_ = reinterpret_cast<Value*>((address + alignof(Value) - 1) / alignof(Value) * alignof(Value));
   char here = 0;
   stack_base_ = &here;
-  // Half of the machine stack is ours; the rest is for what we call.
+  // A quarter of the machine stack is left for what we call.
   rlimit limit = {};
   size_t bytes = size_t{8} << 20;
   if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) bytes = limit.rlim_cur;
-  stack_limit_ = std::min(bytes, size_t{16} << 20) / 2;
+  stack_limit_ = std::min(bytes, size_t{64} << 20) / 4 * 3;
 }
 
 Interpreter::~Interpreter() = default;
 
 FrameGuard::FrameGuard(Interpreter& interpreter, int size, SourceRange range)
-    : interpreter_(interpreter), slots_(interpreter.stack_ + interpreter.stack_top_), size_(static_cast<size_t>(size)) {
+    : interpreter_(interpreter),
+      slots_(interpreter.stack_ + interpreter.stack_top_),
+      size_(static_cast<size_t>(size)) {
   if (interpreter.stack_top_ + size_ > kMaxSlots) interpreter.OutOfFuel(range);
   for (size_t i = 0; i < size_; ++i) new (slots_ + i) Value();
   interpreter.stack_top_ += size_;
@@ -56,19 +58,37 @@ FrameGuard::~FrameGuard() {
 // ---------------------------------------------------------------------------------------------------- errors
 
 ir::DiagnosticEngine::Builder Interpreter::Report(SourceRange range, DiagKind kind, std::string message) {
-  return diag_->Error(range, kind, std::move(message));
+  // A loop or a second use says the same again.
+  for (const Reported& known : reported_) {
+    if (known.range == range && known.message == message && test_bindings_.empty()) throw Abort{};
+  }
+  reported_.push_back({range, message});
+  diag_->Error(range, kind, std::move(message));
+  AddTrace(range);
+  return diag_->Last();
 }
 
-void Interpreter::Throw() {
+// Notes the calls that led to the last error.
+void Interpreter::AddTrace(SourceRange range) {
   constexpr int kMostCalls = 4;
+  traced_ = diag_->error_count();
   auto last = diag_->Last();
   int shown = 0;
+  SourceRange shown_last;
   for (const Activation* a = current_; a != nullptr && shown < kMostCalls; a = a->outer) {
-    if (!a->call.valid()) continue;
-    std::string where = a->self != nullptr && !a->self->path.empty() ? fmt::format(" at {}", a->self->path) : "";
+    if (!a->call.valid() || a->binding || (a->entry && a->call.file == range.file)) continue;
+    if (a->call == shown_last) continue;  // recursion
+    shown_last = a->call;
+    std::string where =
+        a->self != nullptr && !a->self->path.empty() ? fmt::format(" at {}", a->self->path) : "";
     last.Note(a->call, fmt::format("in {}{}, called here", a->info->name, where));
     ++shown;
   }
+  if (!test_bindings_.empty()) last.Note({}, fmt::format("with {}", fmt::join(test_bindings_, ", ")));
+}
+
+void Interpreter::Throw() {
+  if (traced_ != diag_->error_count()) AddTrace(diag_->diagnostics().back().range);
   throw Abort{};
 }
 
@@ -81,10 +101,12 @@ void Interpreter::Fail(SourceRange range, DiagKind kind, std::string message, st
 void Interpreter::FailNearest(SourceRange range, DiagKind kind, std::string message, std::string_view text,
                               const std::vector<std::string>& candidates, std::string otherwise) {
   std::string near = NearestName(text, candidates);
-  Fail(range, kind, std::move(message), near.empty() ? std::move(otherwise) : fmt::format("did you mean '{}'?", near));
+  Fail(range, kind, std::move(message),
+       near.empty() ? std::move(otherwise) : fmt::format("did you mean '{}'?", near));
 }
 
-void Interpreter::FailType(SourceRange range, std::string_view what, std::string_view wanted, const Value& got) {
+void Interpreter::FailType(SourceRange range, std::string_view what, std::string_view wanted,
+                           const Value& got) {
   if (got.is(ValueKind::kPoison)) throw Abort{};
   bool units = got.is(ValueKind::kQuantity);
   Fail(range, units ? DiagKind::kUnitMismatch : DiagKind::kTypeMismatch,
@@ -104,32 +126,38 @@ void Interpreter::OutOfFuel(SourceRange range) {
   }
   std::string message = fmt::format("elaboration takes more than the {} steps that it may", kFuel);
   if (!loops.empty() && share > 0) {
-    message += fmt::format(": the loops that lead here would take about {:.1e}", static_cast<double>(kFuel) / share);
+    message +=
+        fmt::format(": the loops that lead here would take about {:.1e}", static_cast<double>(kFuel) / share);
   }
   fuel_ = 1000;  // what reports the error may still evaluate a little
   Fail(range, DiagKind::kFuelExhausted, std::move(message), "make the loop shorter, or the recursion end");
 }
 
 void Interpreter::BurnLoop(int64_t rounds, SourceRange range) {
-  if (rounds > fuel_) {
+  if (rounds > kFuel) {
+    double total = static_cast<double>(rounds);
+    for (const Loop* loop = loops_; loop != nullptr; loop = loop->outer)
+      total *= static_cast<double>(loop->total);
     Fail(range, DiagKind::kFuelExhausted,
-         fmt::format("this takes {} rounds, more than the {} steps that elaboration may still take", rounds,
-                     std::max<int64_t>(fuel_, 0)),
+         fmt::format("this takes {:.3g} rounds, more than the {} steps that elaboration may take", total,
+                     kFuel),
          "loops unroll at compile time: make this one shorter");
   }
+  if (rounds > fuel_) OutOfFuel(range);
   fuel_ -= rounds;
 }
 
 void Interpreter::CheckStack(SourceRange range) {
   char here = 0;
   auto used = static_cast<size_t>(std::abs(stack_base_ - &here));
-  if (used < stack_limit_) return;
+  if (calls_ < kMaxCalls && used < stack_limit_) return;
   Fail(range, DiagKind::kFuelExhausted,
        fmt::format("calls nest {} deep, deeper than elaboration goes", calls_),
        "does this recursion end? a loop nests nothing");
 }
 
-// ---------------------------------------------------------------------------------------------------- globals
+// ----------------------------------------------------------------------------------------------------
+// globals
 
 void Interpreter::OverrideGlobal(int index, Value value) {
   globals_[static_cast<size_t>(index)].overridden = std::move(value);
@@ -197,7 +225,8 @@ Value Interpreter::Global(int index) {
                fmt::format("{} names take apart {} values", let.pattern.names.size(), parts.size()));
         }
         for (size_t i = 0; i < parts.size(); ++i) {
-          const TopLevelName* name = program_.files[static_cast<size_t>(state.file)].Find(let.pattern.names[i].name);
+          const TopLevelName* name =
+              program_.files[static_cast<size_t>(state.file)].Find(let.pattern.names[i].name);
           if (name == nullptr || name->decl != state.decl) continue;
           GlobalState& part = globals_[static_cast<size_t>(name->global)];
           part.value = parts[i];
@@ -239,7 +268,8 @@ Value Interpreter::Global(int index) {
         break;
       }
       case DeclKind::kRun:
-      case DeclKind::kTest: PIPER_CHECK(false, "runs and tests bind no name");
+      case DeclKind::kTest:
+        PIPER_CHECK(false, "runs and tests bind no name");
     }
   } catch (const Abort&) {
     finish(Value::Poison());
@@ -248,7 +278,8 @@ Value Interpreter::Global(int index) {
   return state.value;
 }
 
-// ---------------------------------------------------------------------------------------------------- conversions
+// ----------------------------------------------------------------------------------------------------
+// conversions
 
 bool Interpreter::ToInt(const Value& value, int64_t* out) const {
   if (value.is(ValueKind::kInt)) {
@@ -295,11 +326,13 @@ std::vector<Value> Interpreter::Elements(const Value& value, SourceRange range, 
       for (int64_t i = bounds.begin; i < bounds.end; ++i) result.push_back(Value::Int(i));
       return result;
     }
-    default: FailType(range, what, "a list or a range", value);
+    default:
+      FailType(range, what, "a list or a range", value);
   }
 }
 
-// ---------------------------------------------------------------------------------------------------- statements
+// ----------------------------------------------------------------------------------------------------
+// statements
 
 Interpreter::Flow Interpreter::ExecBlock(List<Stmt*> statements, bool wants_value, Value* out) {
   for (size_t i = 0; i < statements.size(); ++i) {
@@ -312,8 +345,12 @@ Interpreter::Flow Interpreter::ExecBlock(List<Stmt*> statements, bool wants_valu
 Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last, Value* out) {
   Burn(1, statement.range);
   switch (statement.kind) {
-    case StmtKind::kLet: ExecLet(As<LetStmt>(statement)); return Flow::kNext;
-    case StmtKind::kAssign: ExecAssign(As<AssignStmt>(statement)); return Flow::kNext;
+    case StmtKind::kLet:
+      ExecLet(As<LetStmt>(statement));
+      return Flow::kNext;
+    case StmtKind::kAssign:
+      ExecAssign(As<AssignStmt>(statement));
+      return Flow::kNext;
     case StmtKind::kExpr: {
       Expr& expr = *As<ExprStmt>(statement).value;
       // The common step, without a value in between.
@@ -343,13 +380,16 @@ Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last
     }
     case StmtKind::kReturn: {
       Expr* value = As<ReturnStmt>(statement).value;
-      *out = value == nullptr ? Value() : EvalArgument(*value, current_->info->decl != nullptr
-                                                                   ? current_->info->decl->result
-                                                                   : nullptr);
+      *out = value == nullptr
+                 ? Value()
+                 : EvalArgument(*value,
+                                current_->info->decl != nullptr ? current_->info->decl->result : nullptr);
       return Flow::kReturn;
     }
-    case StmtKind::kFor: return ExecFor(As<ForStmt>(statement), out);
-    case StmtKind::kIf: return ExecBranches(As<IfStmt>(statement).branches, wants_value && last, out);
+    case StmtKind::kFor:
+      return ExecFor(As<ForStmt>(statement), out);
+    case StmtKind::kIf:
+      return ExecBranches(As<IfStmt>(statement).branches, wants_value && last, out);
     case StmtKind::kFn: {
       FnDecl* fn = As<FnStmt>(statement).fn;
       const FunctionInfo& info = resolved_.Unit(fn);
@@ -360,12 +400,15 @@ Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last
       current_->slots[fn->name.slot] = std::move(value);
       return Flow::kNext;
     }
-    case StmtKind::kExpect: ExecExpect(As<ExpectStmt>(statement)); return Flow::kNext;
+    case StmtKind::kExpect:
+      ExecExpect(As<ExpectStmt>(statement));
+      return Flow::kNext;
     case StmtKind::kLanes:
     case StmtKind::kBarrier:
     case StmtKind::kSteps: {
       if (current_->sink == nullptr) {
-        Fail(statement.range, DiagKind::kTypeMismatch, "steps stand in an order or in a function that yields a schedule",
+        Fail(statement.range, DiagKind::kTypeMismatch,
+             "steps stand in an order or in a function that yields a schedule",
              "give the function the result `schedule`");
       }
       if (statement.kind == StmtKind::kSteps) {
@@ -381,7 +424,8 @@ Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last
     }
     default:
       // One bad directive does not hide the next one's errors.
-      if (strategy_ == nullptr) Fail(statement.range, DiagKind::kTypeMismatch, "a directive stands in a strategy");
+      if (strategy_ == nullptr)
+        Fail(statement.range, DiagKind::kTypeMismatch, "a directive stands in a strategy");
       try {
         ExecDirective(statement);
       } catch (const Abort&) {
@@ -420,7 +464,8 @@ void Interpreter::BindPattern(Pattern& pattern, Value value, SourceRange range) 
     return;
   }
   if (!value.is(ValueKind::kTuple) && !value.is(ValueKind::kList)) {
-    FailType(range, fmt::format("what {} names take apart", pattern.names.size()), "a tuple or a list", value);
+    FailType(range, fmt::format("what {} names take apart", pattern.names.size()), "a tuple or a list",
+             value);
   }
   const std::vector<Value>& items = ItemsOf(value);
   if (items.size() != pattern.names.size()) {
@@ -437,7 +482,8 @@ void Interpreter::BindPattern(Pattern& pattern, Value value, SourceRange range) 
 Value* Interpreter::Target(Expr& expr) {
   if (expr.kind == ExprKind::kName) {
     auto& name = As<NameExpr>(expr);
-    if (name.frame != kFrameLocal) Fail(expr.range, DiagKind::kNotAssignable, "only a variable can be assigned");
+    if (name.frame != kFrameLocal)
+      Fail(expr.range, DiagKind::kNotAssignable, "only a variable can be assigned");
     Value* slot = &current_->slots[name.slot];
     if (slot->is(ValueKind::kPoison)) throw Abort{};
     return slot;
@@ -450,7 +496,8 @@ Value* Interpreter::Target(Expr& expr) {
     }
     int64_t i = IntOf(Eval(*item.value), item.range, "an index");
     Value* base = Target(*index.base);
-    if (!base->is(ValueKind::kList)) FailType(index.base->range, "what is assigned to by index", "a list", *base);
+    if (!base->is(ValueKind::kList))
+      FailType(index.base->range, "what is assigned to by index", "a list", *base);
     auto size = static_cast<int64_t>(ItemsOf(*base).size());
     if (i < 0 || i >= size) {
       Fail(item.range, DiagKind::kOutOfRange, fmt::format("index {} of a list of {} elements", i, size));
@@ -466,12 +513,14 @@ Value* Interpreter::Target(Expr& expr) {
 
 void Interpreter::ExecAssign(AssignStmt& assign) {
   Value value = Eval(*assign.value);
-  if (value.is(ValueKind::kNone)) Fail(assign.value->range, DiagKind::kTypeMismatch, "the right side has no value");
+  if (value.is(ValueKind::kNone))
+    Fail(assign.value->range, DiagKind::kTypeMismatch, "the right side has no value");
   Value* target = Target(*assign.target);
   if (assign.op != AssignOp::kSet) {
     BinaryOp op = assign.op == AssignOp::kAdd ? BinaryOp::kAdd : BinaryOp::kSubtract;
     // `xs += [..]` grows the list in place.
-    if (op == BinaryOp::kAdd && target->is(ValueKind::kList) && value.is(ValueKind::kList) && target->unique()) {
+    if (op == BinaryOp::kAdd && target->is(ValueKind::kList) && value.is(ValueKind::kList) &&
+        target->unique()) {
       const std::vector<Value>& more = ItemsOf(value);
       BurnLoop(static_cast<int64_t>(more.size()), assign.range);
       auto& items = target->as<ListObject>().items;
@@ -480,9 +529,11 @@ void Interpreter::ExecAssign(AssignStmt& assign) {
       return;
     }
     value = Binary(op, *target, value, assign.range);
-  } else if (!target->is(ValueKind::kNone) && target->kind() != value.kind() && !target->is(ValueKind::kPoison)) {
-    bool numbers = (target->is(ValueKind::kInt) || target->is(ValueKind::kFloat) || target->is(ValueKind::kDim)) &&
-                   (value.is(ValueKind::kInt) || value.is(ValueKind::kFloat) || value.is(ValueKind::kDim));
+  } else if (!target->is(ValueKind::kNone) && target->kind() != value.kind() &&
+             !target->is(ValueKind::kPoison)) {
+    bool numbers =
+        (target->is(ValueKind::kInt) || target->is(ValueKind::kFloat) || target->is(ValueKind::kDim)) &&
+        (value.is(ValueKind::kInt) || value.is(ValueKind::kFloat) || value.is(ValueKind::kDim));
     bool tensors = IsTensor(*target) && IsTensor(value);
     if (!numbers && !tensors) {
       Fail(assign.value->range, DiagKind::kTypeMismatch,
@@ -543,7 +594,8 @@ Interpreter::Flow Interpreter::ExecBranches(List<IfBranch> branches, bool wants_
 Value Interpreter::BlockValue(Block& block) {
   Value value;
   if (ExecBlock(block.statements, true, &value) == Flow::kReturn) {
-    Fail(block.range, DiagKind::kTypeMismatch, "a block whose value is wanted cannot return from the function");
+    Fail(block.range, DiagKind::kTypeMismatch,
+         "a block whose value is wanted cannot return from the function");
   }
   return value;
 }
@@ -562,6 +614,7 @@ void Interpreter::ExecExpect(ExpectStmt& expect) {
       ++failed_expectations_;
       diag_->Error(condition.range, DiagKind::kExpectFailed,
                    fmt::format("expected {} {} {}", ValueText(left), BinaryOpText(op), ValueText(right)));
+      AddTrace(condition.range);
       return;
     }
   }
@@ -571,12 +624,14 @@ void Interpreter::ExecExpect(ExpectStmt& expect) {
   if (diag_->error_count() == before) {
     diag_->Error(condition.range, DiagKind::kExpectFailed,
                  fmt::format("expected {}", sources_.Text(condition.range)));
+    AddTrace(condition.range);
   }
 }
 
 bool Interpreter::ExecuteTest(const TestDecl& test, PlanService* plans) {
   size_t errors = diag_->error_count();
   plans_ = plans;
+  test_bindings_.clear();
   fuel_ = kFuel;
   steps_ = 0;
   try {
@@ -589,14 +644,14 @@ bool Interpreter::ExecuteTest(const TestDecl& test, PlanService* plans) {
         }
         ForClause& loop = test.clauses[clause];
         ForEach(Eval(*loop.iterable), loop.iterable->range, [&](Value element) {
-          size_t before = diag_->error_count();
-          std::string binding = fmt::format("{} = {}", Text(loop.pattern.names[0].name), ValueText(element));
+          test_bindings_.push_back(
+              fmt::format("{} = {}", Text(loop.pattern.names[0].name), ValueText(element)));
           BindPattern(loop.pattern, std::move(element), loop.iterable->range);
           try {
             self(self, clause + 1);
           } catch (const Abort&) {
           }
-          if (diag_->error_count() > before) diag_->Last().Note(loop.pattern.range, "with " + binding);
+          test_bindings_.pop_back();
           return true;
         });
       };
@@ -629,8 +684,8 @@ Value Interpreter::EvalArgument(Expr& expr, const TypeRef* type) {
   return Eval(expr);
 }
 
-void Interpreter::BindArguments(const CallExpr& call, List<Param> params, const std::string& callee, Value* slots,
-                                Given* given) {
+void Interpreter::BindArguments(const CallExpr& call, List<Param> params, const std::string& callee,
+                                Value* slots, Given* given) {
   given->assign(params.size(), {});
   size_t position = 0;
   for (const Arg& arg : call.args) {
@@ -650,12 +705,13 @@ void Interpreter::BindArguments(const CallExpr& call, List<Param> params, const 
         std::vector<std::string> names;
         for (const Param& param : params) names.push_back(Text(param.name.name));
         FailNearest(arg.key.range, DiagKind::kBadArguments,
-                    fmt::format("{} has no parameter '{}'", callee, Text(arg.key.name)), Text(arg.key.name), names,
-                    fmt::format("the form is {}", SignatureOf(callee, params)));
+                    fmt::format("{} has no parameter '{}'", callee, Text(arg.key.name)), Text(arg.key.name),
+                    names, fmt::format("the form is {}", SignatureOf(callee, params)));
       }
     }
     if ((*given)[index].given) {
-      Fail(arg.range, DiagKind::kBadArguments, fmt::format("'{}' is given twice", Text(params[index].name.name)));
+      Fail(arg.range, DiagKind::kBadArguments,
+           fmt::format("'{}' is given twice", Text(params[index].name.name)));
     }
     const Param& param = params[index];
     slots[index] = EvalArgument(*arg.value, param.type);
@@ -689,8 +745,9 @@ void Interpreter::ApplyOverrides(List<Param> params, Value* slots, Given* given)
   }
 }
 
-void Interpreter::FinishArguments(List<Param> params, const std::string& callee, SourceRange range, Value* slots,
-                                  const Given& given) {
+void Interpreter::FinishArguments(List<Param> params, const std::string& callee, SourceRange range,
+                                  Value* slots, const Given& given) {
+  Restore<bool> binding(&current_->binding, true);
   for (size_t i = 0; i < params.size(); ++i) {
     if (given[i].given) {
       if (params[i].type != nullptr || slots[i].is(ValueKind::kNone)) {
@@ -701,7 +758,8 @@ void Interpreter::FinishArguments(List<Param> params, const std::string& callee,
     if (params[i].default_value == nullptr) {
       auto error = Report(range, DiagKind::kBadArguments,
                           fmt::format("{} needs the argument '{}'", callee, Text(params[i].name.name)));
-      error.Note(params[i].range, "declared here").Hint(fmt::format("the form is {}", SignatureOf(callee, params)));
+      error.Note(params[i].range, "declared here")
+          .Hint(fmt::format("the form is {}", SignatureOf(callee, params)));
       Throw();
     }
     slots[i] = Convert(EvalArgument(*params[i].default_value, params[i].type), params[i].type,
@@ -714,34 +772,56 @@ bool Interpreter::Accepts(const Value& value, const TypeRef* type) const {
   switch (type->kind) {
     case TypeKind::kName:
       switch (type->name.name) {
-        case names::kAny: return true;
-        case names::kInt: return kind == ValueKind::kInt || kind == ValueKind::kDim;
-        case names::kFloat: return kind == ValueKind::kFloat || kind == ValueKind::kInt || kind == ValueKind::kDim;
-        case names::kBool: return kind == ValueKind::kBool;
-        case names::kString: return kind == ValueKind::kString;
-        case names::kSel: return kind == ValueKind::kSelector;
-        case names::kSchedule: return kind == ValueKind::kSchedule || kind == ValueKind::kSelector;
-        case names::kAxis: return kind == ValueKind::kAxis;
-        case names::kDim: return kind == ValueKind::kDim || kind == ValueKind::kInt;
+        case names::kAny:
+          return true;
+        case names::kInt:
+          return kind == ValueKind::kInt || kind == ValueKind::kDim;
+        case names::kFloat:
+          return kind == ValueKind::kFloat || kind == ValueKind::kInt || kind == ValueKind::kDim;
+        case names::kBool:
+          return kind == ValueKind::kBool;
+        case names::kString:
+          return kind == ValueKind::kString;
+        case names::kSel:
+          return kind == ValueKind::kSelector;
+        case names::kSchedule:
+          return kind == ValueKind::kSchedule || kind == ValueKind::kSelector;
+        case names::kAxis:
+          return kind == ValueKind::kAxis;
+        case names::kDim:
+          return kind == ValueKind::kDim || kind == ValueKind::kInt;
         case names::kFn:
           return kind == ValueKind::kFunction || kind == ValueKind::kNative || kind == ValueKind::kInstance;
-        case names::kQueue: return kind == ValueKind::kQueue;
-        case names::kModel: return kind == ValueKind::kInstance;
-        case names::kTopology: return kind == ValueKind::kTopology;
-        case names::kStrategy: return kind == ValueKind::kStrategy || kind == ValueKind::kStrategyDecl;
-        case names::kOptimizer: return kind == ValueKind::kOptimizer;
-        case names::kLoss: return IsTensor(value);
-        case names::kQuantity: return kind == ValueKind::kQuantity;
-        case names::kTime: return kind == ValueKind::kQuantity && value.unit() == ir::UnitKind::kTime;
-        case names::kBytes: return kind == ValueKind::kQuantity && value.unit() == ir::UnitKind::kBytes;
+        case names::kQueue:
+          return kind == ValueKind::kQueue;
+        case names::kModel:
+          return kind == ValueKind::kInstance;
+        case names::kTopology:
+          return kind == ValueKind::kTopology;
+        case names::kStrategy:
+          return kind == ValueKind::kStrategy || kind == ValueKind::kStrategyDecl;
+        case names::kOptimizer:
+          return kind == ValueKind::kOptimizer;
+        case names::kLoss:
+          return IsTensor(value);
+        case names::kQuantity:
+          return kind == ValueKind::kQuantity;
+        case names::kTime:
+          return kind == ValueKind::kQuantity && value.unit() == ir::UnitKind::kTime;
+        case names::kBytes:
+          return kind == ValueKind::kQuantity && value.unit() == ir::UnitKind::kBytes;
         case names::kRate:
           return kind == ValueKind::kQuantity &&
                  (value.unit() == ir::UnitKind::kByteRate || value.unit() == ir::UnitKind::kFlopRate);
-        default: return Text(type->name.name) == "module" && kind == ValueKind::kInstance;
+        default:
+          return Text(type->name.name) == "module" && kind == ValueKind::kInstance;
       }
-    case TypeKind::kList: return kind == ValueKind::kList || kind == ValueKind::kRange;
-    case TypeKind::kTensor: return IsTensor(value);
-    case TypeKind::kQueue: return kind == ValueKind::kQueue;
+    case TypeKind::kList:
+      return kind == ValueKind::kList || kind == ValueKind::kRange;
+    case TypeKind::kTensor:
+      return IsTensor(value);
+    case TypeKind::kQueue:
+      return kind == ValueKind::kQueue;
     case TypeKind::kFn:
       return kind == ValueKind::kFunction || kind == ValueKind::kNative || kind == ValueKind::kInstance;
     case TypeKind::kTuple:
@@ -751,10 +831,11 @@ bool Interpreter::Accepts(const Value& value, const TypeRef* type) const {
 }
 
 void Interpreter::CheckTypeName(const TypeRef& type) {
-  static constexpr NameId kKnown[] = {
-      names::kAny,   names::kInt,      names::kFloat,    names::kBool,     names::kString, names::kSel,  names::kSchedule,
-      names::kAxis,  names::kDim,      names::kFn,       names::kQueue,    names::kModel,  names::kTopology,
-      names::kStrategy, names::kOptimizer, names::kLoss, names::kQuantity, names::kTime,   names::kBytes, names::kRate};
+  static constexpr NameId kKnown[] = {names::kAny,      names::kInt,      names::kFloat,     names::kBool,
+                                      names::kString,   names::kSel,      names::kSchedule,  names::kAxis,
+                                      names::kDim,      names::kFn,       names::kQueue,     names::kModel,
+                                      names::kTopology, names::kStrategy, names::kOptimizer, names::kLoss,
+                                      names::kQuantity, names::kTime,     names::kBytes,     names::kRate};
   if (type.kind != TypeKind::kName || Text(type.name.name) == "module" ||
       std::find(std::begin(kKnown), std::end(kKnown), type.name.name) != std::end(kKnown)) {
     return;
@@ -765,13 +846,17 @@ void Interpreter::CheckTypeName(const TypeRef& type) {
               Text(type.name.name), known, fmt::format("the types are {}", fmt::join(known, ", ")));
 }
 
-Value Interpreter::Convert(Value value, const TypeRef* type, SourceRange range, const std::string& what, NameId name) {
+Value Interpreter::Convert(Value value, const TypeRef* type, SourceRange range, const std::string& what,
+                           NameId name) {
   if (value.is(ValueKind::kPoison)) throw Abort{};
   auto label = [&] {
-    return what.empty() && name != kNoName ? fmt::format("'{}'", Text(name)) : what.empty() ? "the value" : what;
+    return what.empty() && name != kNoName ? fmt::format("'{}'", Text(name))
+           : what.empty()                  ? "the value"
+                                           : what;
   };
   if (type == nullptr) {
-    if (value.is(ValueKind::kNone)) Fail(range, DiagKind::kTypeMismatch, fmt::format("{} has no value", label()));
+    if (value.is(ValueKind::kNone))
+      Fail(range, DiagKind::kTypeMismatch, fmt::format("{} has no value", label()));
     return value;
   }
   if (!Accepts(value, type)) {
@@ -781,16 +866,17 @@ Value Interpreter::Convert(Value value, const TypeRef* type, SourceRange range, 
       const auto& steps = value.as<ScheduleObject>().schedule.steps;
       if (steps.size() == 1 && steps[0].kind == ir::Step::Kind::kSelect) return MakeSelector(steps[0].select);
     }
-    auto error = Report(range,
-                        value.is(ValueKind::kQuantity) ? DiagKind::kUnitMismatch : DiagKind::kTypeMismatch,
-                        fmt::format("{} must be of type {}, but is {}", label(), sources_.Text(type->range),
-                                    DescribeValue(value)));
+    auto error =
+        Report(range, value.is(ValueKind::kQuantity) ? DiagKind::kUnitMismatch : DiagKind::kTypeMismatch,
+               fmt::format("{} must be of type {}, but is {}", label(), sources_.Text(type->range),
+                           DescribeValue(value)));
     error.Note(type->range, "declared here");
     Throw();
   }
   if (type->kind == TypeKind::kName) {
     switch (type->name.name) {
-      case names::kFloat: return Value::Float(NumberOf(value, range, "the value"));
+      case names::kFloat:
+        return Value::Float(NumberOf(value, range, "the value"));
       case names::kInt:
         if (value.is(ValueKind::kDim)) return Value::Int(value.as<DimObject>().dim.size);
         return value;
@@ -810,10 +896,12 @@ Value Interpreter::Convert(Value value, const TypeRef* type, SourceRange range, 
           return MakeSchedule(std::move(schedule));
         }
         return value;
-      default: return value;
+      default:
+        return value;
     }
   }
-  if (type->kind == TypeKind::kList && value.is(ValueKind::kRange)) return MakeList(Elements(value, range, label()));
+  if (type->kind == TypeKind::kList && value.is(ValueKind::kRange))
+    return MakeList(Elements(value, range, label()));
   if (type->kind == TypeKind::kList && !type->arguments.empty()) {
     for (const Value& item : ItemsOf(value)) {
       if (!Accepts(item, type->arguments[0])) {
@@ -842,8 +930,12 @@ namespace {
 
 void CollectNames(const Expr& expr, std::vector<NameId>* out) {
   switch (expr.kind) {
-    case ExprKind::kName: out->push_back(As<NameExpr>(expr).name); return;
-    case ExprKind::kUnary: CollectNames(*As<UnaryExpr>(expr).operand, out); return;
+    case ExprKind::kName:
+      out->push_back(As<NameExpr>(expr).name);
+      return;
+    case ExprKind::kUnary:
+      CollectNames(*As<UnaryExpr>(expr).operand, out);
+      return;
     case ExprKind::kChain:
       CollectNames(*As<ChainExpr>(expr).first, out);
       for (const ChainLink& link : As<ChainExpr>(expr).rest) CollectNames(*link.operand, out);
@@ -851,8 +943,11 @@ void CollectNames(const Expr& expr, std::vector<NameId>* out) {
     case ExprKind::kCall:
       for (const Arg& arg : As<CallExpr>(expr).args) CollectNames(*arg.value, out);
       return;
-    case ExprKind::kMember: CollectNames(*As<MemberExpr>(expr).base, out); return;
-    default: return;
+    case ExprKind::kMember:
+      CollectNames(*As<MemberExpr>(expr).base, out);
+      return;
+    default:
+      return;
   }
 }
 
@@ -871,7 +966,8 @@ std::string Interpreter::NearestLegal(const FunctionInfo& info, Value* slots, co
   int64_t fuel = fuel_;
   for (size_t i = info.params.size(); i-- > 0;) {
     NameId name = info.params[i].name.name;
-    if (!slots[i].is(ValueKind::kInt) || std::find(mentioned.begin(), mentioned.end(), name) == mentioned.end()) {
+    if (!slots[i].is(ValueKind::kInt) ||
+        std::find(mentioned.begin(), mentioned.end(), name) == mentioned.end()) {
       continue;
     }
     fuel_ = std::min(fuel, kMostFuel);
@@ -898,6 +994,7 @@ std::string Interpreter::NearestLegal(const FunctionInfo& info, Value* slots, co
 }
 
 void Interpreter::CheckRequirements(const FunctionInfo& info, Value* slots, SourceRange range) {
+  Restore<bool> binding(&current_->binding, true);
   for (const Requirement& requirement : info.requirements) {
     Value value = Eval(*requirement.condition);
     if (!value.is(ValueKind::kBool)) FailType(requirement.range, "a requirement", "a bool", value);
@@ -910,8 +1007,9 @@ void Interpreter::CheckRequirements(const FunctionInfo& info, Value* slots, Sour
       if (std::find(mentioned.begin(), mentioned.end(), name) == mentioned.end()) continue;
       with += fmt::format("{}{} = {}", with.empty() ? ", with " : ", ", Text(name), ValueText(slots[i]));
     }
-    auto error = Report(range, DiagKind::kRequiresFailed,
-                        fmt::format("{} requires {}{}", info.name, sources_.Text(requirement.condition->range), with));
+    auto error =
+        Report(range, DiagKind::kRequiresFailed,
+               fmt::format("{} requires {}{}", info.name, sources_.Text(requirement.condition->range), with));
     error.Note(requirement.range, "required here");
     if (requirement.hint != nullptr) {
       Value hint = Eval(*requirement.hint);
@@ -920,14 +1018,12 @@ void Interpreter::CheckRequirements(const FunctionInfo& info, Value* slots, Sour
     if (std::string legal = NearestLegal(info, slots, *requirement.condition); !legal.empty()) {
       error.Hint(fmt::format("the nearest legal choice: {}", legal));
     }
-    // The callee's own activation says nothing beyond `range`.
-    current_ = current_->outer;
     Throw();
   }
 }
 
-Value Interpreter::CallFunction(const FunctionObject& function, const CallExpr* call, std::vector<Value>* args,
-                                SourceRange range) {
+Value Interpreter::CallFunction(const FunctionObject& function, const CallExpr* call,
+                                std::vector<Value>* args, SourceRange range) {
   const FunctionInfo& info = *function.info;
   Burn(2, range);
   CheckStack(range);
@@ -943,11 +1039,13 @@ Value Interpreter::CallFunction(const FunctionObject& function, const CallExpr* 
   activation.slots = frame.slots();
   activation.call = range;
   if (function.self.is(ValueKind::kInstance)) activation.self = &function.self.as<InstanceObject>();
-  for (size_t i = 0; i < info.captures.size(); ++i) frame.slots()[info.captures[i].inner] = function.captures[i];
+  for (size_t i = 0; i < info.captures.size(); ++i)
+    frame.slots()[info.captures[i].inner] = function.captures[i];
   if (info.self_slot != kNoSlot) {
     frame.slots()[info.self_slot] =
         Value::Of(ValueKind::kFunction, const_cast<FunctionObject*>(&function));  // counted, not changed
   }
+  activation.entry = graph_ != nullptr && &info == graph_->root;
   ActivationGuard guard(&current_, &activation);
   FinishArguments(info.params, info.name, range, frame.slots(), given);
   CheckRequirements(info, frame.slots(), range);
@@ -992,9 +1090,12 @@ Value Interpreter::Call(const Value& callee, std::vector<Value> args, SourceRang
       Value keep = callee;
       return CallFunction(keep.as<FunctionObject>(), nullptr, &args, range);
     }
-    case ValueKind::kModule: return Instantiate(*callee.as<ModuleObject>().info, nullptr, &args, range);
-    case ValueKind::kInstance: return CallForward(callee, nullptr, &args, range);
-    case ValueKind::kTopologyDecl: return BuildTopology(callee.as<TopologyDeclObject>(), nullptr, &args, range);
+    case ValueKind::kModule:
+      return Instantiate(*callee.as<ModuleObject>().info, nullptr, &args, range);
+    case ValueKind::kInstance:
+      return CallForward(callee, nullptr, &args, range);
+    case ValueKind::kTopologyDecl:
+      return BuildTopology(callee.as<TopologyDeclObject>(), nullptr, &args, range);
     case ValueKind::kNative: {
       NativeCall call;
       call.range = range;

@@ -1,11 +1,12 @@
-// The compile-time evaluator: walks the resolved syntax tree and leaves values, graphs and directives. Everything is
-// evaluated once, in one thread, with a budget: Burn() counts the work, and a program that needs more than the budget
-// is refused with an estimate. An error is reported where it is found and then thrown as Abort; whoever can go on
-// without the value (a directive, a field, a let) catches it, so that one run reports several errors.
+// The compile-time evaluator: walks the resolved syntax tree and leaves values, graphs and directives.
+// Everything is evaluated once, in one thread, with a budget: Burn() counts the work, and a program that
+// needs more than the budget is refused with an estimate. An error is reported where it is found and then
+// thrown as Abort; whoever can go on without the value (a directive, a field, a let) catches it, so that one
+// run reports several errors.
 //
-// The class is one, its bodies are grouped by what they evaluate: interpreter.cpp (frames, calls, statements),
-// expressions.cpp, selectors.cpp (selectors, schedules, groups), modules.cpp (modules and the model graph),
-// directives.cpp (strategies), topologies.cpp, natives.cpp.
+// The class is one, its bodies are grouped by what they evaluate: interpreter.cpp (frames, calls,
+// statements), expressions.cpp, selectors.cpp (selectors, schedules, groups), modules.cpp (modules and the
+// model graph), directives.cpp (strategies), topologies.cpp, natives.cpp.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,10 @@ namespace piper::frontend {
 // Thrown after an error was reported.
 struct Abort {};
 
-// Budgets of one elaboration. A unit of fuel is a statement, a call, a round of a loop or an element of a list.
+// Budgets of one elaboration. A unit of fuel is a statement, a call, a round of a loop or an element of a
+// list.
 constexpr int64_t kFuel = 20'000'000;
+constexpr int kMaxCalls = 500;              // nested
 constexpr int64_t kMaxSteps = 8'000'000;    // of schedules alive in the directives
 constexpr int64_t kMaxDevices = 1'000'000;  // of a topology
 constexpr int64_t kMaxTextBytes = 1 << 20;
@@ -45,8 +48,10 @@ struct Activation {
   const FunctionInfo* info = nullptr;
   Value* slots = nullptr;
   const InstanceObject* self = nullptr;
-  SourceRange call;                 // where it was called; invalid for units that nobody calls
-  ir::Schedule* sink = nullptr;     // where steps go; null where a selector is a value like any other
+  SourceRange call;      // where it was called; invalid for units that nobody calls
+  bool binding = false;  // its arguments are being checked: the caller's line is the error's
+  bool entry = false;    // called by the train block: says nothing to who reads an error in the same file
+  ir::Schedule* sink = nullptr;  // where steps go; null where a selector is a value like any other
   std::vector<std::pair<NameId, int64_t>> dims;  // free dimensions of the signature that have got their size
   Activation* outer = nullptr;
 };
@@ -74,7 +79,8 @@ struct GraphSession {
   ir::GraphBuilder builder;
   ir::TagPathId tags = 0;
   std::map<std::pair<ir::TagPathId, NameId>, int64_t> occurrences;  // of a tag under a parent
-  std::string path;  // of the module whose forward runs
+  std::string path;                                                 // of the module whose forward runs
+  const FunctionInfo* root = nullptr;                               // the model's forward
   uint64_t build = 0;
 };
 
@@ -132,13 +138,16 @@ class Interpreter {
   [[noreturn]] void Throw();
   [[noreturn]] void Fail(SourceRange range, ir::DiagKind kind, std::string message, std::string hint = "");
   // A hint "did you mean" if a candidate is near, else `otherwise` (if any).
-  [[noreturn]] void FailNearest(SourceRange range, ir::DiagKind kind, std::string message, std::string_view text,
-                                const std::vector<std::string>& candidates, std::string otherwise = "");
-  [[noreturn]] void FailType(SourceRange range, std::string_view what, std::string_view wanted, const Value& got);
+  [[noreturn]] void FailNearest(SourceRange range, ir::DiagKind kind, std::string message,
+                                std::string_view text, const std::vector<std::string>& candidates,
+                                std::string otherwise = "");
+  [[noreturn]] void FailType(SourceRange range, std::string_view what, std::string_view wanted,
+                             const Value& got);
 
   void Burn(int64_t units, SourceRange range) {
     fuel_ -= units;
-    if (fuel_ < 0) [[unlikely]] OutOfFuel(range);
+    if (fuel_ < 0) [[unlikely]]
+      OutOfFuel(range);
   }
   // Refuses at once what is known to be too long.
   void BurnLoop(int64_t rounds, SourceRange range);
@@ -158,7 +167,9 @@ class Interpreter {
   int64_t SizeOfDim(std::string_view dim, SourceRange range);
   // The name that an argument spells, evaluated only if it is not a bare name.
   std::string NameOf(const Expr& expr);
-  bool IsTensor(const Value& value) const { return value.is(ValueKind::kTensor) || value.is(ValueKind::kParameter); }
+  bool IsTensor(const Value& value) const {
+    return value.is(ValueKind::kTensor) || value.is(ValueKind::kParameter);
+  }
   // The plan of `plan(model, strategy)`, as a value.
   Value MakePlan(const Value& model, const Value& strategy, SourceRange range,
                  const std::vector<std::pair<std::string, Value>>& settings);
@@ -166,8 +177,9 @@ class Interpreter {
   std::vector<std::string> KindsReported(Expr& expr);
 
   // Set by the front end: how `plan(..)` makes a Program of its arguments.
-  using ProgramMaker = std::function<ir::Program(Interpreter&, const Value& model, const Value& strategy, SourceRange,
-                                                 const std::vector<std::pair<std::string, Value>>& settings)>;
+  using ProgramMaker =
+      std::function<ir::Program(Interpreter&, const Value& model, const Value& strategy, SourceRange,
+                                const std::vector<std::pair<std::string, Value>>& settings)>;
   void set_program_maker(ProgramMaker maker) { program_maker_ = std::move(maker); }
   void set_plan_service(PlanService* plans) { plans_ = plans; }
   // Expectations of the running test that failed.
@@ -181,6 +193,9 @@ class Interpreter {
     Loop* outer = nullptr;
   };
 
+  void AddTrace(SourceRange range);
+  // Reports a name that should be an axis.
+  void CheckAxisName(const Expr& expr);
   [[noreturn]] void OutOfFuel(SourceRange range);
   void CheckStack(SourceRange range);
 
@@ -208,11 +223,13 @@ class Interpreter {
   };
   using Given = std::vector<GivenArgument>;
   // Binds the arguments of a call to parameters; evaluates them in the caller's frame.
-  void BindArguments(const CallExpr& call, List<Param> params, const std::string& callee, Value* slots, Given* given);
+  void BindArguments(const CallExpr& call, List<Param> params, const std::string& callee, Value* slots,
+                     Given* given);
   // The same for arguments that are evaluated already.
-  void TakeArguments(std::vector<Value>* args, List<Param> params, const std::string& callee, SourceRange range,
-                     Value* slots, Given* given);
-  // In the callee's frame: converts what was given to the declared types, evaluates defaults, fails for what is missing.
+  void TakeArguments(std::vector<Value>* args, List<Param> params, const std::string& callee,
+                     SourceRange range, Value* slots, Given* given);
+  // In the callee's frame: converts what was given to the declared types, evaluates defaults, fails for what
+  // is missing.
   void FinishArguments(List<Param> params, const std::string& callee, SourceRange range, Value* slots,
                        const Given& given);
   void ApplyOverrides(List<Param> params, Value* slots, Given* given);
@@ -223,7 +240,8 @@ class Interpreter {
   bool Accepts(const Value& value, const TypeRef* type) const;
   void CheckTypeName(const TypeRef& type);
   Value EvalArgument(Expr& expr, const TypeRef* type);
-  Value CallFunction(const FunctionObject& function, const CallExpr* call, std::vector<Value>* args, SourceRange range);
+  Value CallFunction(const FunctionObject& function, const CallExpr* call, std::vector<Value>* args,
+                     SourceRange range);
   Value RunFunction(const FunctionInfo& info, Activation& activation);
   std::string SignatureOf(const std::string& name, List<Param> params) const;
 
@@ -256,7 +274,8 @@ class Interpreter {
   ir::Selector EvalSelector(Expr& expr);
   void Yield(const Value& value, SourceRange range, ir::Schedule* sink);
   void YieldSteps(StepsStmt& steps);
-  void ExpandRun(const StepRun& run, const ir::Selector* within, SourceRange range, std::vector<ir::Step>* out);
+  void ExpandRun(const StepRun& run, const ir::Selector* within, SourceRange range,
+                 std::vector<ir::Step>* out);
   ir::Selector RunStepSelector(const StepRun& run, const ir::Selector* within, SourceRange range);
   Value EvalFused(const CallExpr& call);
   std::vector<std::pair<ir::NameId, std::vector<ir::Step>>> EvalLanes(List<Lane> lanes);
@@ -265,16 +284,18 @@ class Interpreter {
   const AxisObject::Axis* FindAxis(std::string_view name) const;
 
   // modules.cpp
-  Value Instantiate(const ModuleInfo& info, const CallExpr* call, std::vector<Value>* args, SourceRange range);
+  Value Instantiate(const ModuleInfo& info, const CallExpr* call, std::vector<Value>* args,
+                    SourceRange range);
   Value MakeParameter(const ModuleInfo& info, const ModuleMember& member);
-  // Gives every instance and parameter below its path; parameters also get their place in the graph being built.
+  // Gives every instance and parameter below its path; parameters also get their place in the graph being
+  // built.
   void NameTree(const Value& value, const std::string& path);
   void AddParameters(const Value& value, ir::Graph* graph);
   Value CallForward(const Value& instance, const CallExpr* call, std::vector<Value>* args, SourceRange range);
   // `first`: the value of the first argument, if it is evaluated already.
   Value CallOperation(const ir::OperationRule& rule, const CallExpr& call, const Value* first = nullptr);
-  Value AddOperation(std::string_view kind, std::vector<ir::ValueId> operands, std::vector<ir::Attribute> attributes,
-                     SourceRange range);
+  Value AddOperation(std::string_view kind, std::vector<ir::ValueId> operands,
+                     std::vector<ir::Attribute> attributes, SourceRange range);
   Value TensorArithmetic(BinaryOp op, const Value& left, const Value& right, SourceRange range);
   ir::ValueId TensorOf(const Value& value, SourceRange range);
   // `operand`: the type of the first operand, if there is one.
@@ -292,7 +313,7 @@ class Interpreter {
   // directives.cpp
   void ExecDirective(Stmt& statement);
   void FinishStrategy(StrategyObject* strategy, SourceRange range, const Given& given);
-  void RunStrategy(const StrategyObject& strategy, SourceRange range);
+  void RunStrategy(const StrategyObject& strategy, SourceRange range, bool entry);
   void Emit(const Stmt& statement, ir::DirectiveBody body);
   ir::DirectiveBody Mesh(MeshStmt& mesh);
   ir::DirectiveBody Cut(CutStmt& cut);
@@ -365,9 +386,17 @@ class Interpreter {
   ProgramMaker program_maker_;
   PlanService* plans_ = nullptr;
   int failed_expectations_ = 0;
+  std::vector<std::string> test_bindings_;  // "p = 4", of the clauses of the running test
+  size_t traced_ = 0;                       // errors whose calls are noted
+  struct Reported {
+    SourceRange range;
+    std::string message;
+  };
+  std::vector<Reported> reported_;
 };
 
-// Slots for a unit, constructed and destroyed with the guard; it is not the current frame until someone says so.
+// Slots for a unit, constructed and destroyed with the guard; it is not the current frame until someone says
+// so.
 class FrameGuard {
  public:
   FrameGuard(Interpreter& interpreter, int size, SourceRange range);

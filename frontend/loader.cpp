@@ -44,8 +44,8 @@ FileText ReadRegularFile(const std::string& path) {
     result.error = fmt::format("cannot read '{}': it is not a regular file", path);
   } else if (static_cast<uint64_t>(status.st_size) > kMaxFileBytes) {
     result.kind = DiagKind::kFileTooLarge;
-    result.error = fmt::format("'{}' has {} bytes, more than the {} that a source file may have", path, status.st_size,
-                               kMaxFileBytes);
+    result.error = fmt::format("'{}' has {} bytes, more than the {} that a source file may have", path,
+                               status.st_size, kMaxFileBytes);
   } else {
     char buffer[65536];
     while (result.text.size() <= kMaxFileBytes) {
@@ -120,13 +120,24 @@ class Loader {
       case DeclKind::kLet:
         for (const NameRef& bound : As<LetDecl>(*decl).let->pattern.names) Add(file, bound, decl, -1);
         return;
-      case DeclKind::kFn: name = As<FnTopDecl>(*decl).fn->name; break;
-      case DeclKind::kModule: name = As<ModuleDecl>(*decl).name; break;
-      case DeclKind::kModel: name = As<ModelDecl>(*decl).name; break;
-      case DeclKind::kTopology: name = As<TopologyDecl>(*decl).name; break;
-      case DeclKind::kStrategy: name = As<StrategyDecl>(*decl).name; break;
+      case DeclKind::kFn:
+        name = As<FnTopDecl>(*decl).fn->name;
+        break;
+      case DeclKind::kModule:
+        name = As<ModuleDecl>(*decl).name;
+        break;
+      case DeclKind::kModel:
+        name = As<ModelDecl>(*decl).name;
+        break;
+      case DeclKind::kTopology:
+        name = As<TopologyDecl>(*decl).name;
+        break;
+      case DeclKind::kStrategy:
+        name = As<StrategyDecl>(*decl).name;
+        break;
       case DeclKind::kRun:
-      case DeclKind::kTest: return;
+      case DeclKind::kTest:
+        return;
     }
     Add(file, name, decl, imported);
   }
@@ -136,8 +147,9 @@ class Loader {
     LoadedFile& file = program_.files[index];
     auto [it, inserted] = file.by_name.emplace(name.name, file.names.size());
     if (!inserted) {
-      diag_.Error(name.range, DiagKind::kDuplicateName,
-                  fmt::format("'{}' is already defined in this file", program_.ast.names.Text(name.name)))
+      diag_
+          .Error(name.range, DiagKind::kDuplicateName,
+                 fmt::format("'{}' is already defined in this file", program_.ast.names.Text(name.name)))
           .Note(file.names[it->second].range, "the first definition");
       return;
     }
@@ -167,8 +179,9 @@ class Loader {
     if (std::string near = NearestName(wanted, known); !near.empty()) {
       error.Hint(fmt::format("did you mean `import {}`?", near));
     } else {
-      error.Hint(fmt::format("the library has {}; a file of your own is imported as a string: import \"x.piper\"",
-                             fmt::join(known, ", ")));
+      error.Hint(
+          fmt::format("the library has {}; a file of your own is imported as a string: import \"x.piper\"",
+                      fmt::join(known, ", ")));
     }
     return -1;
   }
@@ -177,8 +190,9 @@ class Loader {
     const LoadedFile& importer = program_.files[from];
     fs::path path{std::string(import.path)};
     auto escape = [&](std::string why) {
-      diag_.Error(import.target_range, DiagKind::kImportEscape,
-                  fmt::format("the import of \"{}\" {}", import.path, why))
+      diag_
+          .Error(import.target_range, DiagKind::kImportEscape,
+                 fmt::format("the import of \"{}\" {}", import.path, why))
           .Hint("an import names a file beside or below the file that says it");
       return -1;
     };
@@ -200,7 +214,8 @@ class Loader {
       auto report = diag_.Error(import.target_range, DiagKind::kImportMissing,
                                 fmt::format("cannot import \"{}\": {}", import.path, error.message()));
       std::vector<std::string> beside;
-      for (fs::directory_iterator it(full.parent_path(), error), end; !error && it != end; it.increment(error)) {
+      for (fs::directory_iterator it(full.parent_path(), error), end; !error && it != end;
+           it.increment(error)) {
         if (it->path().extension() == ".piper") beside.push_back(it->path().filename().string());
         if (beside.size() > 500) break;
       }
@@ -210,7 +225,8 @@ class Loader {
       }
       return -1;
     }
-    if (!IsBelow(canonical, root_)) return escape("leads, by a symbolic link, out of the main file's directory");
+    if (!IsBelow(canonical, root_))
+      return escape("leads, by a symbolic link, out of the main file's directory");
     if (int index = Known(canonical.string(), import); index != kNotLoaded) return index;
     FileText text = ReadRegularFile(canonical.string());
     if (!text.error.empty()) {
@@ -218,8 +234,8 @@ class Loader {
       bool regular = fs::is_regular_file(canonical, error);
       diag_.Error(import.target_range, text.kind,
                   text.kind == DiagKind::kFileTooLarge
-                      ? fmt::format("\"{}\" is larger than the {} bytes that a source file may have", import.path,
-                                    kMaxFileBytes)
+                      ? fmt::format("\"{}\" is larger than the {} bytes that a source file may have",
+                                    import.path, kMaxFileBytes)
                       : fmt::format("cannot read \"{}\": {}", import.path,
                                     regular ? "permission denied" : "it is not a regular file"));
       return -1;

@@ -1,6 +1,7 @@
-// Finds and parses the files of a program: the main file and what it imports, each once. `import std.x` comes from the
-// library embedded in the binary, `import "x.piper"` lies beside or below the importing file and never outside the
-// main file's directory. Only imported files are opened; they must be regular files of bounded size.
+// Finds and parses the files of a program: the main file and what it imports, each once. `import std.x` comes
+// from the library embedded in the binary, `import "x.piper"` lies beside or below the importing file and
+// never outside the main file's directory. Only imported files are opened; they must be regular files of
+// bounded size.
 #pragma once
 
 #include <optional>
@@ -45,9 +46,9 @@ struct LoadedProgram {
   std::string main_directory;  // canonical
 };
 
-// Reads `path`; or takes `text` as its content if given. Reports kCannotReadFile, kFileTooLarge, kImportEscape,
-// kImportMissing, kImportCycle, kDuplicateName and what the parser reports. Returns false if the main file could not
-// be read; after other errors the files that parsed are there, and diag.HasErrors().
+// Reads `path`; or takes `text` as its content if given. Reports kCannotReadFile, kFileTooLarge,
+// kImportEscape, kImportMissing, kImportCycle, kDuplicateName and what the parser reports. Returns false if
+// the main file could not be read; after other errors the files that parsed are there, and diag.HasErrors().
 bool LoadFiles(const std::string& path, const std::optional<std::string>& text, ir::SourceManager& sources,
                ir::DiagnosticEngine& diag, LoadedProgram* program);
 

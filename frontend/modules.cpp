@@ -18,14 +18,16 @@ constexpr int64_t kMaxDim = int64_t{1} << 40;
 bool Elements(const std::vector<ir::Dim>& dims, int64_t* out) {
   *out = 1;
   for (const ir::Dim& dim : dims) {
-    if (dim.size > kMaxDim || __builtin_mul_overflow(*out, dim.size, out) || *out > kMaxElements) return false;
+    if (dim.size > kMaxDim || __builtin_mul_overflow(*out, dim.size, out) || *out > kMaxElements)
+      return false;
   }
   return true;
 }
 
 }  // namespace
 
-// ---------------------------------------------------------------------------------------------------- instances
+// ----------------------------------------------------------------------------------------------------
+// instances
 
 Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std::vector<Value>* args,
                                SourceRange range) {
@@ -57,13 +59,15 @@ Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std
     switch (member.kind) {
       case MemberKind::kParam: {
         Value parameter = MakeParameter(info, member);
-        if (member.name.slot != kNoSlot) object->slots[static_cast<size_t>(member.name.slot)] = std::move(parameter);
+        if (member.name.slot != kNoSlot)
+          object->slots[static_cast<size_t>(member.name.slot)] = std::move(parameter);
         break;
       }
       case MemberKind::kAssign: {
         Value value = Eval(*member.value);
         if (value.is(ValueKind::kModule)) value = Call(value, {}, member.value->range);
-        if (member.name.slot != kNoSlot) object->slots[static_cast<size_t>(member.name.slot)] = std::move(value);
+        if (member.name.slot != kNoSlot)
+          object->slots[static_cast<size_t>(member.name.slot)] = std::move(value);
         break;
       }
       case MemberKind::kLet: {
@@ -71,7 +75,8 @@ Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std
         Value value = EvalArgument(*let.value, let.type);
         if (!let.pattern.tuple) {
           const NameRef& name = let.pattern.names[0];
-          value = Convert(std::move(value), let.type, let.value->range, fmt::format("'{}'", Text(name.name)), name.name);
+          value = Convert(std::move(value), let.type, let.value->range, fmt::format("'{}'", Text(name.name)),
+                          name.name);
           if (name.slot != kNoSlot) object->slots[static_cast<size_t>(name.slot)] = std::move(value);
           break;
         }
@@ -87,7 +92,8 @@ Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std
         break;
       }
       case MemberKind::kFn:
-      case MemberKind::kForward: break;
+      case MemberKind::kForward:
+        break;
     }
   }
   return instance;
@@ -98,14 +104,18 @@ std::optional<ir::Dim> Interpreter::PlaceDim(const NameRef& name, SourceRange ra
   Value global;
   switch (PlaceFrame(name.slot)) {
     case kFrameSelf:
-      if (current_->self != nullptr) value = &current_->self->slots[static_cast<size_t>(PlaceSlot(name.slot))];
+      if (current_->self != nullptr)
+        value = &current_->self->slots[static_cast<size_t>(PlaceSlot(name.slot))];
       break;
-    case kFrameLocal: value = &current_->slots[PlaceSlot(name.slot)]; break;
+    case kFrameLocal:
+      value = &current_->slots[PlaceSlot(name.slot)];
+      break;
     case kFrameGlobal:
       global = Global(PlaceSlot(name.slot));
       value = &global;
       break;
-    default: break;
+    default:
+      break;
   }
   if (value == nullptr) return std::nullopt;
   if (value->is(ValueKind::kDim)) return value->as<DimObject>().dim;
@@ -135,7 +145,8 @@ Value Interpreter::MakeParameter(const ModuleInfo& info, const ModuleMember& mem
   Value parameter = Value::Of(ValueKind::kParameter, object);
   const TypeRef& type = *member.type;
   if (type.kind != TypeKind::kTensor) {
-    Fail(type.range, DiagKind::kTypeMismatch, "a parameter is a tensor: write its dimensions, `[embed, hidden]`");
+    Fail(type.range, DiagKind::kTypeMismatch,
+         "a parameter is a tensor: write its dimensions, `[embed, hidden]`");
   }
   object->parameter.range = member.name.range;
   ir::TensorType& tensor = object->parameter.type;
@@ -168,8 +179,8 @@ Value Interpreter::MakeParameter(const ModuleInfo& info, const ModuleMember& mem
           place = MakeDim(entry);
         } else if (ToInt(place, &known) && known != entry.size) {
           Fail(dim.range, DiagKind::kShapeMismatch,
-               fmt::format("the dimension '{}' is {} here, but {} in the rest of module {}", entry.name, entry.size,
-                           known, info.name),
+               fmt::format("the dimension '{}' is {} here, but {} in the rest of module {}", entry.name,
+                           entry.size, known, info.name),
                "give one of them another name");
         }
       }
@@ -184,8 +195,8 @@ Value Interpreter::MakeParameter(const ModuleInfo& info, const ModuleMember& mem
   }
   int64_t elements = 0;
   if (!piper::frontend::Elements(tensor.dims, &elements)) {
-    Fail(type.range, DiagKind::kOutOfRange, fmt::format("the parameter {} has more than 2^45 elements",
-                                                        tensor.ToString()));
+    Fail(type.range, DiagKind::kOutOfRange,
+         fmt::format("the parameter {} has more than 2^45 elements", tensor.ToString()));
   }
   if (member.value != nullptr) {
     Value init = Eval(*member.value);
@@ -196,7 +207,8 @@ Value Interpreter::MakeParameter(const ModuleInfo& info, const ModuleMember& mem
       constant = NumberOf(init, member.value->range, "a constant");
       object->parameter.init = {ir::Initializer::Kind::kConstant, constant, 0};
     } else {
-      FailType(member.value->range, "the initial value of a parameter", "an initialiser such as normal(0.02)", init);
+      FailType(member.value->range, "the initial value of a parameter", "an initialiser such as normal(0.02)",
+               init);
     }
   }
   return parameter;
@@ -238,9 +250,11 @@ void Interpreter::AddParameters(const Value& value, ir::Graph* graph) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------- forward
+// ----------------------------------------------------------------------------------------------------
+// forward
 
-Value Interpreter::CallForward(const Value& callee, const CallExpr* call, std::vector<Value>* args, SourceRange range) {
+Value Interpreter::CallForward(const Value& callee, const CallExpr* call, std::vector<Value>* args,
+                               SourceRange range) {
   Value keep = callee;
   const auto& instance = keep.as<InstanceObject>();
   const ModuleInfo& info = *instance.info;
@@ -315,9 +329,12 @@ Value Interpreter::TensorArithmetic(BinaryOp op, const Value& left, const Value&
     return AddOperation("affine", {tensor}, {{"scale", scale}, {"offset", offset}}, range);
   };
   switch (op) {
-    case BinaryOp::kAdd: return affine(1, number);
-    case BinaryOp::kSubtract: return tensor_left ? affine(1, -number) : affine(-1, number);
-    case BinaryOp::kMultiply: return affine(number, 0);
+    case BinaryOp::kAdd:
+      return affine(1, number);
+    case BinaryOp::kSubtract:
+      return tensor_left ? affine(1, -number) : affine(-1, number);
+    case BinaryOp::kMultiply:
+      return affine(number, 0);
     case BinaryOp::kDivide:
       if (tensor_left) {
         if (number == 0) Fail(range, DiagKind::kDivisionByZero, "cannot divide a tensor by zero");
@@ -326,7 +343,8 @@ Value Interpreter::TensorArithmetic(BinaryOp op, const Value& left, const Value&
         Value constant = AddOperation("constant", {}, {{"value", number}}, range);
         return AddOperation("div", {constant.tensor(), tensor}, {}, range);
       }
-    default: Fail(range, DiagKind::kBadOperation, "there is no remainder of tensors");
+    default:
+      Fail(range, DiagKind::kBadOperation, "there is no remainder of tensors");
   }
 }
 
@@ -352,7 +370,8 @@ std::string Interpreter::DimName(Expr& expr) {
   FailType(expr.range, "this", "the name of a dimension", value);
 }
 
-ir::AttributeValue Interpreter::AttributeOf(const ir::AttributeInfo& info, Expr& expr, const ir::TensorType* operand) {
+ir::AttributeValue Interpreter::AttributeOf(const ir::AttributeInfo& info, Expr& expr,
+                                            const ir::TensorType* operand) {
   using Kind = ir::AttributeInfo::Kind;
   std::string what = fmt::format("'{}'", info.name);
   auto items = [&]() -> List<Item> {
@@ -361,8 +380,10 @@ ir::AttributeValue Interpreter::AttributeOf(const ir::AttributeInfo& info, Expr&
   };
   bool bracket = expr.kind == ExprKind::kList || expr.kind == ExprKind::kSelector;
   switch (info.kind) {
-    case Kind::kInt: return IntOf(Eval(expr), expr.range, what);
-    case Kind::kNumber: return NumberOf(Eval(expr), expr.range, what);
+    case Kind::kInt:
+      return IntOf(Eval(expr), expr.range, what);
+    case Kind::kNumber:
+      return NumberOf(Eval(expr), expr.range, what);
     case Kind::kFlag: {
       Value value = Eval(expr);
       if (!value.is(ValueKind::kBool)) FailType(expr.range, what, "a bool", value);
@@ -374,7 +395,8 @@ ir::AttributeValue Interpreter::AttributeOf(const ir::AttributeInfo& info, Expr&
       if (!value.is(ValueKind::kString)) FailType(expr.range, what, "a string", value);
       return TextOf(value);
     }
-    case Kind::kDim: return DimName(expr);
+    case Kind::kDim:
+      return DimName(expr);
     case Kind::kDims: {
       if (!bracket) return std::vector<std::string>{DimName(expr)};
       std::vector<std::string> dims;
@@ -388,7 +410,8 @@ ir::AttributeValue Interpreter::AttributeOf(const ir::AttributeInfo& info, Expr&
     }
     case Kind::kInts: {
       std::vector<int64_t> ints;
-      for (const Value& value : Elements(Eval(expr), expr.range, what)) ints.push_back(IntOf(value, expr.range, what));
+      for (const Value& value : Elements(Eval(expr), expr.range, what))
+        ints.push_back(IntOf(value, expr.range, what));
       return ints;
     }
     case Kind::kShape: {
@@ -406,7 +429,8 @@ ir::AttributeValue Interpreter::AttributeOf(const ir::AttributeInfo& info, Expr&
         // A known dimension that the operand lacks is new, and brings its size.
         bool has = operand != nullptr && std::any_of(operand->dims.begin(), operand->dims.end(),
                                                      [&](const ir::Dim& dim) { return dim.name == name; });
-        if (!has && item.value->kind == ExprKind::kName && As<NameExpr>(*item.value).frame != kFrameUnresolved) {
+        if (!has && item.value->kind == ExprKind::kName &&
+            As<NameExpr>(*item.value).frame != kFrameUnresolved) {
           int64_t size = 0;
           if (ToInt(Eval(*item.value), &size)) name = fmt::format("{}={}", name, size);
         }
@@ -451,18 +475,22 @@ Value Interpreter::CallOperation(const ir::OperationRule& rule, const CallExpr& 
         if (other.name == name) info = &other;
       }
       if (info == nullptr) {
-        FailNearest(arg.key.range, DiagKind::kBadArguments, fmt::format("{} has no argument '{}'", rule.name(), name),
-                    name, known, form);
+        FailNearest(arg.key.range, DiagKind::kBadArguments,
+                    fmt::format("{} has no argument '{}'", rule.name(), name), name, known, form);
       }
       for (const ir::Attribute& other : attributes) {
-        if (other.name == name) Fail(arg.range, DiagKind::kBadArguments, fmt::format("'{}' is given twice", name));
+        if (other.name == name)
+          Fail(arg.range, DiagKind::kBadArguments, fmt::format("'{}' is given twice", name));
       }
       attributes.push_back({name, AttributeOf(*info, *arg.value, first_type())});
       continue;
     }
     if (position < slots.size() || rule.variadic()) {
-      bool unresolved = arg.value->kind == ExprKind::kName && As<NameExpr>(*arg.value).frame == kFrameUnresolved;
-      Value value = first != nullptr && &arg == call.args.data() ? *first : unresolved ? Value() : Eval(*arg.value);
+      bool unresolved =
+          arg.value->kind == ExprKind::kName && As<NameExpr>(*arg.value).frame == kFrameUnresolved;
+      Value value = first != nullptr && &arg == call.args.data() ? *first
+                    : unresolved                                 ? Value()
+                                                                 : Eval(*arg.value);
       if (IsTensor(value)) {
         if (position < slots.size()) {
           slots[position] = TensorOf(value, arg.value->range);
@@ -472,8 +500,8 @@ Value Interpreter::CallOperation(const ir::OperationRule& rule, const CallExpr& 
         ++position;
         continue;
       }
-      if (rule.variadic() && (value.is(ValueKind::kList) || value.is(ValueKind::kTuple)) && !ItemsOf(value).empty() &&
-          IsTensor(ItemsOf(value)[0])) {
+      if (rule.variadic() && (value.is(ValueKind::kList) || value.is(ValueKind::kTuple)) &&
+          !ItemsOf(value).empty() && IsTensor(ItemsOf(value)[0])) {
         for (const Value& item : ItemsOf(value)) operands.push_back(TensorOf(item, arg.value->range));
         position = slots.size();
         continue;
@@ -481,8 +509,8 @@ Value Interpreter::CallOperation(const ir::OperationRule& rule, const CallExpr& 
       if (!rule.variadic()) {
         if (unresolved) value = Eval(*arg.value);  // reports the unknown name
         auto error = Report(arg.value->range, DiagKind::kTypeMismatch,
-                            fmt::format("operand {} of {} ('{}') must be a tensor, not {}", position + 1, rule.name(),
-                                        rule.operands()[position].name, DescribeValue(value)));
+                            fmt::format("operand {} of {} ('{}') must be a tensor, not {}", position + 1,
+                                        rule.name(), rule.operands()[position].name, DescribeValue(value)));
         error.Hint(form);
         Throw();
       }
@@ -506,7 +534,8 @@ Value Interpreter::CallOperation(const ir::OperationRule& rule, const CallExpr& 
     }
     if (missing && !rule.variadic()) {
       Fail(call.range, DiagKind::kBadArguments,
-           fmt::format("{} takes '{}' only together with the operands before it", rule.name(), rule.operands()[i].name),
+           fmt::format("{} takes '{}' only together with the operands before it", rule.name(),
+                       rule.operands()[i].name),
            form);
     }
     all.push_back(*slots[i]);
@@ -536,13 +565,15 @@ Value Interpreter::EvalTag(TagExpr& expr) {
 
 // ---------------------------------------------------------------------------------------------------- types
 
-void Interpreter::CheckTensor(const Value& value, const TypeRef& type, SourceRange range, const std::string& what) {
+void Interpreter::CheckTensor(const Value& value, const TypeRef& type, SourceRange range,
+                              const std::string& what) {
   const ir::TensorType actual = value.is(ValueKind::kParameter)
                                     ? value.as<ParameterObject>().parameter.type
                                     : graph_->builder.graph().Type(value.tensor());
   auto mismatch = [&](const std::string& why) {
-    auto error = Report(range, DiagKind::kShapeMismatch,
-                        fmt::format("{} is {}, declared {}: {}", what, actual.ToString(), sources_.Text(type.range), why));
+    auto error = Report(
+        range, DiagKind::kShapeMismatch,
+        fmt::format("{} is {}, declared {}: {}", what, actual.ToString(), sources_.Text(type.range), why));
     error.Note(type.range, "declared here");
     Throw();
   };
@@ -569,7 +600,8 @@ void Interpreter::CheckTensor(const Value& value, const TypeRef& type, SourceRan
       continue;
     }
     std::string name = Text(dim.name.name);
-    if (got.name != name) mismatch(fmt::format("dimension {} is {} = {}, not {}", i + 1, got.name, got.size, name));
+    if (got.name != name)
+      mismatch(fmt::format("dimension {} is {} = {}, not {}", i + 1, got.name, got.size, name));
     bool known = false;
     for (const auto& [free, size] : current_->dims) {
       if (free != dim.name.name) continue;
@@ -583,9 +615,10 @@ void Interpreter::CheckTensor(const Value& value, const TypeRef& type, SourceRan
   std::optional<ir::DType> dtype = DTypeOf(type);
   bool integers = actual.dtype == ir::DType::kI32;
   if (dtype ? *dtype != actual.dtype : integers) {
-    auto error = Report(range, DiagKind::kDTypeMismatch,
-                        fmt::format("{} holds {}, declared {}", what, ir::DTypeName(actual.dtype),
-                                    dtype ? std::string(ir::DTypeName(*dtype)) : "without an element type: floats"));
+    auto error =
+        Report(range, DiagKind::kDTypeMismatch,
+               fmt::format("{} holds {}, declared {}", what, ir::DTypeName(actual.dtype),
+                           dtype ? std::string(ir::DTypeName(*dtype)) : "without an element type: floats"));
     error.Note(type.range, "declared here");
     Throw();
   }
@@ -609,18 +642,21 @@ ir::TensorType Interpreter::InputType(const TypeRef& type, int64_t batch) {
     } else {
       Fail(dim.range, DiagKind::kUnknownDim,
            fmt::format("the size of the input's dimension '{}' is not known", entry.name),
-           fmt::format("make it a parameter of the module, `{}: dim`; only `batch` comes from global_batch", entry.name));
+           fmt::format("make it a parameter of the module, `{}: dim`; only `batch` comes from global_batch",
+                       entry.name));
     }
     tensor.dims.push_back(std::move(entry));
   }
   int64_t elements = 0;
   if (!piper::frontend::Elements(tensor.dims, &elements)) {
-    Fail(type.range, DiagKind::kOutOfRange, fmt::format("the input {} has more than 2^45 elements", tensor.ToString()));
+    Fail(type.range, DiagKind::kOutOfRange,
+         fmt::format("the input {} has more than 2^45 elements", tensor.ToString()));
   }
   return tensor;
 }
 
-// ---------------------------------------------------------------------------------------------------- the graph
+// ---------------------------------------------------------------------------------------------------- the
+// graph
 
 void Interpreter::CollectLosses(const InstanceObject& instance, const Value& value, ir::Graph* graph,
                                 SourceRange range) {
@@ -657,7 +693,8 @@ void Interpreter::CollectLosses(const InstanceObject& instance, const Value& val
     loss.value = TensorOf(items[i], range);
     loss.name = fmt::format("loss{}", i);
     loss.range = result->arguments[i]->range;
-    if (last != nullptr && last->kind == ExprKind::kTuple && As<TupleExpr>(*last).items.size() == items.size()) {
+    if (last != nullptr && last->kind == ExprKind::kTuple &&
+        As<TupleExpr>(*last).items.size() == items.size()) {
       const Expr* item = As<TupleExpr>(*last).items[i];
       loss.range = item->range;
       if (item->kind == ExprKind::kName) loss.name = Text(As<NameExpr>(*item).name);
@@ -688,7 +725,8 @@ void Interpreter::CheckParametersUsed(const ir::Graph& graph) {
   if (error) throw Abort{};
 }
 
-std::shared_ptr<const ir::Graph> Interpreter::BuildModel(const Value& model, int64_t global_batch, SourceRange range) {
+std::shared_ptr<const ir::Graph> Interpreter::BuildModel(const Value& model, int64_t global_batch,
+                                                         SourceRange range) {
   if (!model.is(ValueKind::kInstance)) FailType(range, "a model", "a module", model);
   for (const CachedGraph& cached : graphs_) {
     if (cached.model == model.object() && cached.batch == global_batch) return cached.graph;
@@ -703,6 +741,7 @@ std::shared_ptr<const ir::Graph> Interpreter::BuildModel(const Value& model, int
   graph->name = instance.info->name;
   GraphSession session(graph.get(), diag_);
   session.build = ++builds_;
+  session.root = forward;
   Restore<GraphSession*> restore(&graph_, &session);
   NameTree(model, "");
   AddParameters(model, graph.get());

@@ -18,7 +18,11 @@ namespace {
 class Args {
  public:
   Args(Interpreter& interpreter, NativeCall& call, const Native& native, std::vector<std::string> params)
-      : interpreter_(interpreter), call_(call), native_(native), params_(std::move(params)), args_(params_.size()) {
+      : interpreter_(interpreter),
+        call_(call),
+        native_(native),
+        params_(std::move(params)),
+        args_(params_.size()) {
     size_t position = 0;
     for (NativeArg& arg : call.args) {
       size_t index = position;
@@ -29,7 +33,8 @@ class Args {
         index = static_cast<size_t>(std::find(params_.begin(), params_.end(), name) - params_.begin());
         if (index == params_.size()) {
           interpreter.FailNearest(arg.range, DiagKind::kBadArguments,
-                                  fmt::format("{} has no parameter '{}'", native.name, name), name, params_, Form());
+                                  fmt::format("{} has no parameter '{}'", native.name, name), name, params_,
+                                  Form());
         }
       }
       if (index >= params_.size()) {
@@ -39,7 +44,8 @@ class Args {
                          Form());
       }
       if (args_[index] != nullptr) {
-        interpreter.Fail(arg.range, DiagKind::kBadArguments, fmt::format("'{}' is given twice", params_[index]));
+        interpreter.Fail(arg.range, DiagKind::kBadArguments,
+                         fmt::format("'{}' is given twice", params_[index]));
       }
       args_[index] = &arg;
     }
@@ -67,7 +73,8 @@ class Args {
   int64_t Int(size_t i, int64_t otherwise) { return args_[i] == nullptr ? otherwise : Int(i); }
   bool Flag(size_t i, bool otherwise) {
     if (args_[i] == nullptr) return otherwise;
-    if (!args_[i]->value.is(ValueKind::kBool)) interpreter_.FailType(args_[i]->range, What(i), "a bool", args_[i]->value);
+    if (!args_[i]->value.is(ValueKind::kBool))
+      interpreter_.FailType(args_[i]->range, What(i), "a bool", args_[i]->value);
     return args_[i]->value.boolean();
   }
   std::string String(size_t i) {
@@ -76,8 +83,9 @@ class Args {
     return TextOf(arg.value);
   }
   [[noreturn]] void Range(size_t i, std::string_view rule, DiagKind kind = DiagKind::kOutOfRange) {
-    interpreter_.Fail(args_[i]->range, kind,
-                      fmt::format("{} of {} {}, not {}", What(i), native_.name, rule, ValueText(args_[i]->value)));
+    interpreter_.Fail(
+        args_[i]->range, kind,
+        fmt::format("{} of {} {}, not {}", What(i), native_.name, rule, ValueText(args_[i]->value)));
   }
   std::string What(size_t i) const { return fmt::format("'{}'", params_[i]); }
   std::string Form() const { return fmt::format("the form is {}", native_.signature); }
@@ -92,13 +100,15 @@ class Args {
 
 const Native& Self(std::string_view name) { return Natives()[static_cast<size_t>(FindNative(name))]; }
 
-// ---------------------------------------------------------------------------------------------------- numbers, lists
+// ----------------------------------------------------------------------------------------------------
+// numbers, lists
 
 // min(a, b, ..) or min(xs).
 Value Extreme(Interpreter& in, NativeCall& call, BinaryOp better, std::string_view name) {
   std::vector<Value> values;
   for (NativeArg& arg : call.args) {
-    if (arg.name != kNoName) in.Fail(arg.range, DiagKind::kBadArguments, fmt::format("{} takes no names", name));
+    if (arg.name != kNoName)
+      in.Fail(arg.range, DiagKind::kBadArguments, fmt::format("{} takes no names", name));
     values.push_back(arg.value);
   }
   if (values.size() == 1 && (values[0].is(ValueKind::kList) || values[0].is(ValueKind::kRange))) {
@@ -179,11 +189,14 @@ Value Len(Interpreter& in, NativeCall& call) {
     case ValueKind::kQueue:
       return Value::Int(static_cast<int64_t>(ItemsOf(arg.value).size() - arg.value.as<ListObject>().head));
     case ValueKind::kRange:
-      return Value::Int(std::max<int64_t>(0, arg.value.as<RangeObject>().end - arg.value.as<RangeObject>().begin));
-    case ValueKind::kString: return Value::Int(static_cast<int64_t>(TextOf(arg.value).size()));
+      return Value::Int(
+          std::max<int64_t>(0, arg.value.as<RangeObject>().end - arg.value.as<RangeObject>().begin));
+    case ValueKind::kString:
+      return Value::Int(static_cast<int64_t>(TextOf(arg.value).size()));
     case ValueKind::kSchedule:
       return Value::Int(static_cast<int64_t>(arg.value.as<ScheduleObject>().schedule.steps.size()));
-    default: in.FailType(arg.range, "what len measures", "a list, a range, a string or a schedule", arg.value);
+    default:
+      in.FailType(arg.range, "what len measures", "a list, a range, a string or a schedule", arg.value);
   }
 }
 
@@ -203,13 +216,14 @@ Value Range(Interpreter& in, NativeCall& call) {
   return MakeList(std::move(items));
 }
 
-// zip(xs, ys, ..): tuples up to the shortest; with `pad`, up to the longest, continued by selectors of nothing.
+// zip(xs, ys, ..): tuples up to the shortest; with `pad`, up to the longest, continued by selectors of
+// nothing.
 Value Zip(Interpreter& in, NativeCall& call) {
   bool pad = false;
   std::vector<std::vector<Value>> lists;
   for (NativeArg& arg : call.args) {
-    if (arg.expr != nullptr && arg.expr->kind == ExprKind::kName && As<NameExpr>(*arg.expr).name == names::kPad &&
-        arg.value.is(ValueKind::kNone)) {
+    if (arg.expr != nullptr && arg.expr->kind == ExprKind::kName &&
+        As<NameExpr>(*arg.expr).name == names::kPad && arg.value.is(ValueKind::kNone)) {
       pad = true;
       continue;
     }
@@ -255,7 +269,8 @@ Value Sorted(Interpreter& in, NativeCall& call) {
     keyed.emplace_back(std::move(key), std::move(item));
   }
   // Every comparison is checked once before sorting, so that the order is total.
-  for (size_t i = 1; i < keyed.size(); ++i) in.Order(BinaryOp::kLess, keyed[i - 1].first, keyed[i].first, call.range);
+  for (size_t i = 1; i < keyed.size(); ++i)
+    in.Order(BinaryOp::kLess, keyed[i - 1].first, keyed[i].first, call.range);
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
     return in.Order(BinaryOp::kLess, a.first, b.first, call.range);
   });
@@ -271,10 +286,12 @@ Value Reversed(Interpreter& in, NativeCall& call) {
   return MakeList(std::move(items));
 }
 
-// ---------------------------------------------------------------------------------------------------- the model
+// ---------------------------------------------------------------------------------------------------- the
+// model
 
 Value Size(Interpreter& in, NativeCall& call) {
-  if (call.args.size() != 1) in.Fail(call.range, DiagKind::kBadArguments, "size takes the name of a dimension");
+  if (call.args.size() != 1)
+    in.Fail(call.range, DiagKind::kBadArguments, "size takes the name of a dimension");
   NativeArg& arg = call.args[0];
   int64_t size = 0;
   if (in.ToInt(arg.value, &size)) return Value::Int(size);
@@ -315,7 +332,8 @@ Value Uniform(Interpreter& in, NativeCall& call) {
   return MakeInitializer({ir::Initializer::Kind::kUniform, low, high});
 }
 
-// ---------------------------------------------------------------------------------------------------- training
+// ----------------------------------------------------------------------------------------------------
+// training
 
 Value MakeRate(ir::LearningRate rate) {
   auto* object = new LearningRateObject;
@@ -344,7 +362,8 @@ Value Cosine(Interpreter& in, NativeCall& call) {
   rate.floor = args.Number(3, 0);
   if (!(rate.peak >= 0)) args.Range(0, "must not be negative");
   if (rate.warmup < 0) args.Range(2, "must not be negative");
-  if (rate.total <= rate.warmup) args.Range(1, fmt::format("must lie behind the {} steps of warm-up", rate.warmup));
+  if (rate.total <= rate.warmup)
+    args.Range(1, fmt::format("must lie behind the {} steps of warm-up", rate.warmup));
   if (rate.floor < 0 || rate.floor > rate.peak) args.Range(3, "must lie between 0 and 'lr'");
   return MakeRate(rate);
 }
@@ -367,7 +386,8 @@ std::vector<std::string> Patterns(Interpreter& in, Args& args, size_t i) {
   const NativeArg& arg = args.Need(i);
   if (arg.value.is(ValueKind::kString)) return {TextOf(arg.value)};
   for (const Value& item : in.Elements(arg.value, arg.range, args.What(i))) {
-    if (!item.is(ValueKind::kString)) in.FailType(arg.range, "a pattern of parameter names", "a string", item);
+    if (!item.is(ValueKind::kString))
+      in.FailType(arg.range, "a pattern of parameter names", "a string", item);
     names.push_back(TextOf(item));
   }
   return names;
@@ -380,7 +400,8 @@ Value MakeOptimizer(ir::OptimizerSpec spec) {
 }
 
 Value AdamW(Interpreter& in, NativeCall& call) {
-  Args args(in, call, Self("adamw"), {"lr", "weight_decay", "beta1", "beta2", "eps", "matrices_only", "names"});
+  Args args(in, call, Self("adamw"),
+            {"lr", "weight_decay", "beta1", "beta2", "eps", "matrices_only", "names"});
   ir::OptimizerSpec spec;
   spec.kind = ir::OptimizerSpec::Kind::kAdamW;
   spec.range = call.range;
@@ -429,18 +450,24 @@ Value FileData(Interpreter& in, NativeCall& call, ir::DataSpec::Kind kind, std::
   spec.range = call.range;
   spec.path = args.String(0);
   if (spec.path.empty()) args.Range(0, "must not be empty", DiagKind::kBadData);
-  if (spec.path.find('\0') != std::string::npos) args.Range(0, "must not hold a NUL byte", DiagKind::kBadData);
+  if (spec.path.find('\0') != std::string::npos)
+    args.Range(0, "must not hold a NUL byte", DiagKind::kBadData);
   if (args.Has(1) && args.Need(1).value.is(ValueKind::kString)) {
     spec.validation_path = args.String(1);
   } else {
     spec.validation = args.Number(1, 0);
-    if (!(spec.validation >= 0 && spec.validation < 1)) args.Range(1, "is a share below 1, or a file", DiagKind::kBadData);
+    if (!(spec.validation >= 0 && spec.validation < 1))
+      args.Range(1, "is a share below 1, or a file", DiagKind::kBadData);
   }
   spec.shuffle = args.Flag(2, true);
   return MakeData(std::move(spec));
 }
-Value TextData(Interpreter& in, NativeCall& call) { return FileData(in, call, ir::DataSpec::Kind::kText, "text"); }
-Value TokenData(Interpreter& in, NativeCall& call) { return FileData(in, call, ir::DataSpec::Kind::kTokens, "tokens"); }
+Value TextData(Interpreter& in, NativeCall& call) {
+  return FileData(in, call, ir::DataSpec::Kind::kText, "text");
+}
+Value TokenData(Interpreter& in, NativeCall& call) {
+  return FileData(in, call, ir::DataSpec::Kind::kTokens, "tokens");
+}
 
 Value RandomData(Interpreter& in, NativeCall& call) {
   Args args(in, call, Self("random"), {"vocab"});
@@ -465,8 +492,8 @@ Value PlanOf(Interpreter& in, NativeCall& call) {
     }
     std::string name = in.Text(arg.name);
     if (name != "on" && name != "global_batch") {
-      in.FailNearest(arg.range, DiagKind::kBadArguments, fmt::format("plan has no parameter '{}'", name), name,
-                     {"on", "global_batch"}, fmt::format("the form is {}", Self("plan").signature));
+      in.FailNearest(arg.range, DiagKind::kBadArguments, fmt::format("plan has no parameter '{}'", name),
+                     name, {"on", "global_batch"}, fmt::format("the form is {}", Self("plan").signature));
     }
     settings.emplace_back(name, arg.value);
   }
@@ -506,10 +533,12 @@ const std::vector<Native>& Natives() {
       {"uniform", "uniform(low, high)", Uniform, nullptr, false},
       {"warmup", "warmup(steps, lr)", Warmup, nullptr, false},
       {"cosine", "cosine(lr, total, warmup = 0, floor = 0)", Cosine, nullptr, false},
-      {"adamw", "adamw(lr, weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, matrices_only = false, names = [])",
+      {"adamw",
+       "adamw(lr, weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, matrices_only = false, names = "
+       "[])",
        AdamW, nullptr, false},
-      {"sgd", "sgd(lr, momentum = 0, nesterov = false, weight_decay = 0, matrices_only = false, names = [])", Sgd,
-       nullptr, false},
+      {"sgd", "sgd(lr, momentum = 0, nesterov = false, weight_decay = 0, matrices_only = false, names = [])",
+       Sgd, nullptr, false},
       {"text", "text(path, validation = 0, shuffle = true)", TextData, nullptr, false},
       {"tokens", "tokens(path, validation = 0, shuffle = true)", TokenData, nullptr, false},
       {"random", "random(vocab = 256)", RandomData, nullptr, false},
@@ -529,7 +558,8 @@ int FindNative(std::string_view name) {
   return it == index->end() ? kNoSlot : it->second;
 }
 
-// ---------------------------------------------------------------------------------------------------- calls of them
+// ---------------------------------------------------------------------------------------------------- calls
+// of them
 
 std::vector<std::string> Interpreter::KindsReported(Expr& expr) {
   ir::DiagnosticEngine captured(sources_);
@@ -555,17 +585,19 @@ std::vector<std::string> Interpreter::KindsReported(Expr& expr) {
 Value Interpreter::CallNative(int index, CallExpr& call) {
   const Native& native = Natives()[static_cast<size_t>(index)];
   if (native.constant != nullptr) {
-    Fail(call.range, DiagKind::kNotCallable, fmt::format("{} is a value; write it without brackets", native.name));
+    Fail(call.range, DiagKind::kNotCallable,
+         fmt::format("{} is a value; write it without brackets", native.name));
   }
   if (native.name == "fails") {
-    if (call.args.size() != 2) Fail(call.range, DiagKind::kBadArguments, "fails takes an expression and a kind of error");
+    if (call.args.size() != 2)
+      Fail(call.range, DiagKind::kBadArguments, "fails takes an expression and a kind of error");
     Value kind = Eval(*call.args[1].value);
     if (!kind.is(ValueKind::kString)) FailType(call.args[1].range, "a kind of error", "a string", kind);
     std::vector<std::string> known;
     for (ir::DiagKind k : ir::AllDiagKinds()) known.emplace_back(ir::DiagKindName(k));
     if (std::find(known.begin(), known.end(), TextOf(kind)) == known.end()) {
-      FailNearest(call.args[1].range, DiagKind::kUnknownName, fmt::format("there is no kind of error '{}'", TextOf(kind)),
-                  TextOf(kind), known);
+      FailNearest(call.args[1].range, DiagKind::kUnknownName,
+                  fmt::format("there is no kind of error '{}'", TextOf(kind)), TextOf(kind), known);
     }
     std::vector<std::string> kinds = KindsReported(*call.args[0].value);
     return Value::Bool(std::find(kinds.begin(), kinds.end(), TextOf(kind)) != kinds.end());
@@ -579,7 +611,8 @@ Value Interpreter::CallNative(int index, CallExpr& call) {
     Value value = lazy ? Value() : Eval(*arg.value);
     // `sum` of a tensor is the operation of that name; its other arguments are for the operation to read.
     if (IsTensor(value) && native_call.args.empty()) {
-      if (const ir::OperationRule* rule = ir::FindOperation(native.name); rule != nullptr && rule->user_visible()) {
+      if (const ir::OperationRule* rule = ir::FindOperation(native.name);
+          rule != nullptr && rule->user_visible()) {
         return CallOperation(*rule, call, &value);
       }
     }

@@ -1,5 +1,5 @@
-// The functions that every file sees without importing them. Each is one entry of the table in natives.cpp: its name, its
-// signature as messages show it, and its body.
+// The functions that every file sees without importing them. Each is one entry of the table in natives.cpp:
+// its name, its signature as messages show it, and its body.
 #pragma once
 
 #include <string>

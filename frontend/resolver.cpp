@@ -73,7 +73,9 @@ class Resolver {
     if (name.name == names::kUnderscore || name.name == kNoName) return;
     for (const Binding& other : unit_->blocks.back()) {
       if (other.name != name.name) continue;
-      diag_.Error(name.range, DiagKind::kDuplicateName, fmt::format("'{}' is already defined here", Text(name.name)))
+      diag_
+          .Error(name.range, DiagKind::kDuplicateName,
+                 fmt::format("'{}' is already defined here", Text(name.name)))
           .Note(other.range, "the first definition")
           .Hint("an inner block may hide an outer name; one block defines a name once");
       name.slot = other.slot;
@@ -124,7 +126,8 @@ class Resolver {
       if (int slot = module_->FindSlot(name); slot != kNoSlot) return {kFrameSelf, slot};
     }
     if (const TopLevelName* top = program_.files[file_].Find(name)) return {kFrameGlobal, top->global};
-    if (int native = FindNative(program_.ast.names.Text(name)); native != kNoSlot) return {kFrameNative, native};
+    if (int native = FindNative(program_.ast.names.Text(name)); native != kNoSlot)
+      return {kFrameNative, native};
     return {};
   }
 
@@ -195,7 +198,8 @@ class Resolver {
       Place place = Lookup(name.name);
       std::string_view text = program_.ast.names.Text(name.name);
       const ir::OperationRule* rule = ir::FindOperation(text);
-      if (place.frame == kFrameUnresolved && rule != nullptr && rule->user_visible()) place.frame = kFrameOperation;
+      if (place.frame == kFrameUnresolved && rule != nullptr && rule->user_visible())
+        place.frame = kFrameOperation;
       name.frame = place.frame;
       name.slot = place.slot;
       if (place.frame == kFrameUnresolved && name.name != names::kFused && name.name != names::kGreedy) {
@@ -217,10 +221,15 @@ class Resolver {
       case ExprKind::kNumber:
       case ExprKind::kString:
       case ExprKind::kBool:
-      case ExprKind::kTable: return;
-      case ExprKind::kName: Name(As<NameExpr>(expr), lenient); return;
+      case ExprKind::kTable:
+        return;
+      case ExprKind::kName:
+        Name(As<NameExpr>(expr), lenient);
+        return;
       case ExprKind::kList:
-      case ExprKind::kSelector: Items(As<BracketExpr>(expr).items); return;
+      case ExprKind::kSelector:
+        Items(As<BracketExpr>(expr).items);
+        return;
       case ExprKind::kTuple:
         for (Expr* item : As<TupleExpr>(expr).items) Expression(*item, lenient);
         return;
@@ -233,7 +242,9 @@ class Resolver {
         unit_->blocks.pop_back();
         return;
       }
-      case ExprKind::kUnary: Expression(*As<UnaryExpr>(expr).operand, lenient); return;
+      case ExprKind::kUnary:
+        Expression(*As<UnaryExpr>(expr).operand, lenient);
+        return;
       case ExprKind::kChain: {
         auto& chain = As<ChainExpr>(expr);
         Expression(*chain.first, lenient);
@@ -252,11 +263,21 @@ class Resolver {
         Expression(*As<IndexExpr>(expr).base, lenient);
         Items(As<IndexExpr>(expr).items);
         return;
-      case ExprKind::kMember: Expression(*As<MemberExpr>(expr).base, lenient); return;
-      case ExprKind::kOptional: Expression(*As<OptionalExpr>(expr).operand, lenient); return;
-      case ExprKind::kLambda: Function(As<LambdaExpr>(expr).fn); return;
-      case ExprKind::kIf: Branches(As<IfExpr>(expr).branches); return;
-      case ExprKind::kTag: NestedBlock(*As<TagExpr>(expr).body); return;
+      case ExprKind::kMember:
+        Expression(*As<MemberExpr>(expr).base, lenient);
+        return;
+      case ExprKind::kOptional:
+        Expression(*As<OptionalExpr>(expr).operand, lenient);
+        return;
+      case ExprKind::kLambda:
+        Function(As<LambdaExpr>(expr).fn);
+        return;
+      case ExprKind::kIf:
+        Branches(As<IfExpr>(expr).branches);
+        return;
+      case ExprKind::kTag:
+        NestedBlock(*As<TagExpr>(expr).body);
+        return;
     }
   }
 
@@ -326,12 +347,15 @@ class Resolver {
     }
     const Binding* binding = name.frame == kFrameLocal ? FindIn(*unit_, name.name) : nullptr;
     if (binding == nullptr) {
-      diag_.Error(name.range, DiagKind::kNotAssignable,
-                  fmt::format("'{}' belongs to an outer scope and cannot be assigned here: functions are pure outside",
-                              Text(name.name)))
+      diag_
+          .Error(name.range, DiagKind::kNotAssignable,
+                 fmt::format(
+                     "'{}' belongs to an outer scope and cannot be assigned here: functions are pure outside",
+                     Text(name.name)))
           .Hint("return the new value instead");
     } else if (!binding->is_var) {
-      diag_.Error(name.range, DiagKind::kNotAssignable, fmt::format("'{}' is not a variable", Text(name.name)))
+      diag_
+          .Error(name.range, DiagKind::kNotAssignable, fmt::format("'{}' is not a variable", Text(name.name)))
           .Note(binding->range, "defined here; `var` instead of `let` would make it one");
     }
   }
@@ -376,24 +400,35 @@ class Resolver {
         unit_->blocks.pop_back();
         return;
       }
-      case StmtKind::kIf: Branches(As<IfStmt>(statement).branches); return;
+      case StmtKind::kIf:
+        Branches(As<IfStmt>(statement).branches);
+        return;
       case StmtKind::kFn: {
         FnDecl* fn = As<FnStmt>(statement).fn;
         Bind(fn->name, false);
         Function(fn);
         return;
       }
-      case StmtKind::kExpect: Expression(*As<ExpectStmt>(statement).condition); return;
-      case StmtKind::kLanes: Lanes(As<LanesStmt>(statement).lanes); return;
-      case StmtKind::kBarrier: return;
-      case StmtKind::kSteps: Optional(As<StepsStmt>(statement).within); return;
+      case StmtKind::kExpect:
+        Expression(*As<ExpectStmt>(statement).condition);
+        return;
+      case StmtKind::kLanes:
+        Lanes(As<LanesStmt>(statement).lanes);
+        return;
+      case StmtKind::kBarrier:
+        return;
+      case StmtKind::kSteps:
+        Optional(As<StepsStmt>(statement).within);
+        return;
       case StmtKind::kMesh: {
         auto& mesh = As<MeshStmt>(statement);
         for (MeshAxis& axis : mesh.axes) Optional(axis.size);
         Optional(mesh.devices);
         return;
       }
-      case StmtKind::kCut: Optional(As<CutStmt>(statement).into); return;
+      case StmtKind::kCut:
+        Optional(As<CutStmt>(statement).into);
+        return;
       case StmtKind::kSplit:
         Optional(As<SplitStmt>(statement).within);
         for (SplitPart& part : As<SplitStmt>(statement).parts) Optional(part.into);
@@ -432,7 +467,9 @@ class Resolver {
         Optional(As<LimitStmt>(statement).count);
         Optional(As<LimitStmt>(statement).selector);
         return;
-      case StmtKind::kStream: Optional(As<StreamStmt>(statement).selector); return;
+      case StmtKind::kStream:
+        Optional(As<StreamStmt>(statement).selector);
+        return;
       case StmtKind::kRecompute:
         Optional(As<RecomputeStmt>(statement).selector);
         Optional(As<RecomputeStmt>(statement).keep);
@@ -441,19 +478,28 @@ class Resolver {
         Optional(As<OffloadStmt>(statement).selector);
         Fields(As<OffloadStmt>(statement).settings);
         return;
-      case StmtKind::kFreeze: Optional(As<FreezeStmt>(statement).selector); return;
+      case StmtKind::kFreeze:
+        Optional(As<FreezeStmt>(statement).selector);
+        return;
       case StmtKind::kRun:
         Optional(As<RunStmt>(statement).hint);
         Optional(As<RunStmt>(statement).where);
         return;
-      case StmtKind::kNumerics: return;
+      case StmtKind::kNumerics:
+        return;
       case StmtKind::kCost:
         Optional(As<CostStmt>(statement).target);
         Optional(As<CostStmt>(statement).value);
         return;
-      case StmtKind::kSlowdown: Optional(As<SlowdownStmt>(statement).value); return;
-      case StmtKind::kAssert: AssertCondition(*As<AssertStmt>(statement).condition); return;
-      case StmtKind::kUse: Optional(As<UseStmt>(statement).strategy); return;
+      case StmtKind::kSlowdown:
+        Optional(As<SlowdownStmt>(statement).value);
+        return;
+      case StmtKind::kAssert:
+        AssertCondition(*As<AssertStmt>(statement).condition);
+        return;
+      case StmtKind::kUse:
+        Optional(As<UseStmt>(statement).strategy);
+        return;
     }
   }
 
@@ -502,7 +548,8 @@ class Resolver {
     // A function that captures itself finds itself at call time.
     if (fn->name.slot != kNoSlot && guard.scope.outer != nullptr) {
       for (size_t i = 0; i < info->captures.size(); ++i) {
-        if (info->captures[i].outer != fn->name.slot || FindIn(*guard.scope.outer, fn->name.name) == nullptr) continue;
+        if (info->captures[i].outer != fn->name.slot || FindIn(*guard.scope.outer, fn->name.name) == nullptr)
+          continue;
         info->self_slot = info->captures[i].inner;
         info->captures.erase(info->captures.begin() + static_cast<std::ptrdiff_t>(i));
         break;
@@ -514,7 +561,8 @@ class Resolver {
     if (type == nullptr) return;
     for (TypeRef* argument : type->arguments) FreeDims(argument, info);
     for (TypeDim& dim : type->dims) {
-      if (dim.name.name != kNoName && dim.size == nullptr && Lookup(dim.name.name).frame == kFrameUnresolved) {
+      if (dim.name.name != kNoName && dim.size == nullptr &&
+          Lookup(dim.name.name).frame == kFrameUnresolved) {
         info->free_dims.push_back(dim.name.name);
       }
     }
@@ -548,7 +596,8 @@ class Resolver {
     module_ = nullptr;
     unit_ = nullptr;
     switch (decl->kind) {
-      case DeclKind::kImport: return;
+      case DeclKind::kImport:
+        return;
       case DeclKind::kLet: {
         auto& let = *As<LetDecl>(*decl).let;
         if (let.is_var) {
@@ -564,7 +613,9 @@ class Resolver {
         Function(As<FnTopDecl>(*decl).fn);
         return;
       }
-      case DeclKind::kModule: Module(As<ModuleDecl>(*decl)); return;
+      case DeclKind::kModule:
+        Module(As<ModuleDecl>(*decl));
+        return;
       case DeclKind::kModel: {
         UnitGuard guard(this, NewUnit(decl, Text(As<ModelDecl>(*decl).name.name)));
         Expression(*As<ModelDecl>(*decl).value);
@@ -588,7 +639,8 @@ class Resolver {
             }
           }
           if (item.let != nullptr) Statement(*item.let);
-          if (item.kind == TopologyItemKind::kDevice || item.kind == TopologyItemKind::kLevel) Bind(item.name, false);
+          if (item.kind == TopologyItemKind::kDevice || item.kind == TopologyItemKind::kLevel)
+            Bind(item.name, false);
         }
         return;
       }
@@ -633,8 +685,9 @@ class Resolver {
     auto add = [&](NameRef& name, const ModuleMember* member) {
       if (name.name == names::kUnderscore || name.name == kNoName) return;
       if (int slot = info->FindSlot(name.name); slot != kNoSlot) {
-        diag_.Error(name.range, DiagKind::kDuplicateName,
-                    fmt::format("'{}' is already defined in module '{}'", Text(name.name), info->name))
+        diag_
+            .Error(name.range, DiagKind::kDuplicateName,
+                   fmt::format("'{}' is already defined in module '{}'", Text(name.name), info->name))
             .Note(ranges[slot], "the first definition");
         name.slot = slot;
         return;
@@ -679,7 +732,9 @@ class Resolver {
           Expression(*member.let->value);
           for (NameRef& name : member.let->pattern.names) add(name, &member);
           break;
-        case MemberKind::kFn: add(member.fn->name, &member); break;
+        case MemberKind::kFn:
+          add(member.fn->name, &member);
+          break;
         case MemberKind::kForward: {
           if (info->forward != kNoSlot) {
             diag_.Error(member.fn->name.range, DiagKind::kDuplicateName, "a module has one forward")

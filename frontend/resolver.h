@@ -1,12 +1,14 @@
-// Gives every name its place before anything is evaluated, so that evaluation never looks a name up by its text, and
-// a misspelt name is an error even in a function that nobody calls. Places are written into the syntax tree's slots.
+// Gives every name its place before anything is evaluated, so that evaluation never looks a name up by its
+// text, and a misspelt name is an error even in a function that nobody calls. Places are written into the
+// syntax tree's slots.
 //
-// A *code unit* is what is evaluated with one frame of slots: a function, a strategy, a topology, the right side of a
-// top-level let, a test. Functions inside functions capture by value what they use of the outer frame; hence a
-// captured variable cannot be assigned.
+// A *code unit* is what is evaluated with one frame of slots: a function, a strategy, a topology, the right
+// side of a top-level let, a test. Functions inside functions capture by value what they use of the outer
+// frame; hence a captured variable cannot be assigned.
 //
-// Names that nothing binds are left unresolved where they may still mean something: a tag or dimension as an argument
-// or inside brackets, an axis in a strategy, a free dimension in a forward. Evaluation decides about those.
+// Names that nothing binds are left unresolved where they may still mean something: a tag or dimension as an
+// argument or inside brackets, an axis in a strategy, a free dimension in a forward. Evaluation decides about
+// those.
 #pragma once
 
 #include <deque>
@@ -48,8 +50,8 @@ struct FunctionInfo {
     int inner;
   };
   std::vector<Capture> captures;
-  int self_slot = kNoSlot;           // where it sees itself, if it is recursive and local
-  std::vector<NameId> free_dims;     // forward: dimensions that its signature binds
+  int self_slot = kNoSlot;        // where it sees itself, if it is recursive and local
+  std::vector<NameId> free_dims;  // forward: dimensions that its signature binds
 };
 
 // The members of a module are slots of its instances: parameters first.
@@ -60,7 +62,8 @@ struct ModuleInfo {
   FunctionInfo init;  // frame for the expressions of parameters and members
   struct Slot {
     NameId name = kNoName;
-    const ModuleMember* member = nullptr;  // null for a parameter of the module and for a dimension of a parameter
+    const ModuleMember* member =
+        nullptr;  // null for a parameter of the module and for a dimension of a parameter
     const FunctionInfo* function = nullptr;
   };
   std::vector<Slot> slots;

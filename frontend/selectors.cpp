@@ -13,13 +13,20 @@ namespace {
 
 ir::PassSet PassesOf(Pass pass) {
   switch (pass) {
-    case Pass::kNone: return 0;
-    case Pass::kF: return ir::PassBit(ir::Pass::kF);
-    case Pass::kB: return ir::kPassB;
-    case Pass::kBI: return ir::PassBit(ir::Pass::kBI);
-    case Pass::kBW: return ir::PassBit(ir::Pass::kBW);
-    case Pass::kR: return ir::PassBit(ir::Pass::kR);
-    case Pass::kU: return ir::PassBit(ir::Pass::kU);
+    case Pass::kNone:
+      return 0;
+    case Pass::kF:
+      return ir::PassBit(ir::Pass::kF);
+    case Pass::kB:
+      return ir::kPassB;
+    case Pass::kBI:
+      return ir::PassBit(ir::Pass::kBI);
+    case Pass::kBW:
+      return ir::PassBit(ir::Pass::kBW);
+    case Pass::kR:
+      return ir::PassBit(ir::Pass::kR);
+    case Pass::kU:
+      return ir::PassBit(ir::Pass::kU);
   }
   return 0;
 }
@@ -149,7 +156,8 @@ ir::Selector Interpreter::ItemSelector(Expr& expr) {
       }
       return named(program_.ast.names.Text(name.name));
     }
-    case ExprKind::kString: return named(As<StringExpr>(expr).value);
+    case ExprKind::kString:
+      return named(As<StringExpr>(expr).value);
     case ExprKind::kMember: {
       // `ep.dispatch`, `ep.*`
       std::string text;
@@ -177,7 +185,8 @@ ir::Selector Interpreter::ItemSelector(Expr& expr) {
       if (As<UnaryExpr>(expr).op != UnaryOp::kNot) break;
       std::optional<ir::Selector> complement = ItemSelector(*As<UnaryExpr>(expr).operand).Complement();
       if (!complement) {
-        Fail(expr.range, DiagKind::kFuelExhausted, "the complement of this selector has too many alternatives");
+        Fail(expr.range, DiagKind::kFuelExhausted,
+             "the complement of this selector has too many alternatives");
       }
       complement->range = expr.range;
       return std::move(*complement);
@@ -195,7 +204,8 @@ ir::Selector Interpreter::ItemSelector(Expr& expr) {
       result.range = expr.range;
       return result;
     }
-    default: break;
+    default:
+      break;
   }
   return SelectorOf(Eval(expr), expr.range);
 }
@@ -271,7 +281,8 @@ void Interpreter::Yield(const Value& value, SourceRange range, ir::Schedule* sin
   };
   if (value.is(ValueKind::kSelector)) {
     const ir::Selector& selector = value.as<SelectorObject>().selector;
-    if (selector.any_of.empty() && selector.optional) return;  // an empty selector of `zip(.., pad)` is no step
+    if (selector.any_of.empty() && selector.optional)
+      return;  // an empty selector of `zip(.., pad)` is no step
     count(1);
     ir::Step& step = sink->steps.emplace_back();
     step.range = range;
@@ -288,11 +299,13 @@ Value Interpreter::EvalFused(const CallExpr& call) {
   step.kind = ir::Step::Kind::kFused;
   step.range = call.range;
   for (const Arg& arg : call.args) {
-    if (arg.key.name != kNoName) Fail(arg.range, DiagKind::kBadArguments, "fused takes selectors, without names");
+    if (arg.key.name != kNoName)
+      Fail(arg.range, DiagKind::kBadArguments, "fused takes selectors, without names");
     step.fused.push_back(EvalSelector(*arg.value));
   }
   if (step.fused.size() < 2) {
-    Fail(call.range, DiagKind::kBadFused, fmt::format("fused joins two steps or more, not {}", step.fused.size()));
+    Fail(call.range, DiagKind::kBadFused,
+         fmt::format("fused joins two steps or more, not {}", step.fused.size()));
   }
   ir::Schedule schedule;
   schedule.steps.push_back(std::move(step));
@@ -306,7 +319,8 @@ std::vector<std::pair<ir::NameId, std::vector<ir::Step>>> Interpreter::EvalLanes
     for (const auto& [other, _] : result) {
       if (other != stream) continue;
       Fail(lane.stream.range, DiagKind::kDuplicateName,
-           fmt::format("stream '{}' has two orders here", Text(lane.stream.name)), "list its steps in one lane");
+           fmt::format("stream '{}' has two orders here", Text(lane.stream.name)),
+           "list its steps in one lane");
     }
     ir::Schedule steps;
     {
@@ -321,7 +335,8 @@ std::vector<std::pair<ir::NameId, std::vector<ir::Step>>> Interpreter::EvalLanes
   return result;
 }
 
-// The selector of one step of a literal: its stage, or the only one of the group; its microbatch, or the next.
+// The selector of one step of a literal: its stage, or the only one of the group; its microbatch, or the
+// next.
 ir::Selector Interpreter::RunStepSelector(const StepRun& run, const ir::Selector* within, SourceRange range) {
   const std::string stage_tag = strategy_ != nullptr ? strategy_->stage : "stage";
   const std::string microbatch_tag = strategy_ != nullptr ? strategy_->microbatch : "mb";
@@ -341,7 +356,8 @@ ir::Selector Interpreter::RunStepSelector(const StepRun& run, const ir::Selector
     std::vector<int64_t> here;
     if (strategy_ != nullptr && order_group_ != nullptr) {
       for (const StrategySession::Placement& placement : strategy_->placements) {
-        if (placement.group.mesh != order_group_->mesh || placement.group.slices.size() != order_group_->slices.size()) {
+        if (placement.group.mesh != order_group_->mesh ||
+            placement.group.slices.size() != order_group_->slices.size()) {
           continue;
         }
         bool same = true;
@@ -355,7 +371,8 @@ ir::Selector Interpreter::RunStepSelector(const StepRun& run, const ir::Selector
     }
     if (here.size() != 1) {
       Fail(range, DiagKind::kBadOrder,
-           fmt::format("a step of this literal names no stage, but {} stages are placed on the group", here.size()),
+           fmt::format("a step of this literal names no stage, but {} stages are placed on the group",
+                       here.size()),
            "write the stage before the pass, `2F`, or behind the literal, `[stage = s]`");
     }
     stage = here[0];
@@ -457,8 +474,8 @@ Value Interpreter::IndexAxis(const AxisObject& axis, List<Item> items, SourceRan
          end == begin + 1
              ? fmt::format("{}[{}] lies outside the axis, which has {} positions", axis.axes[0].name, begin,
                            axis.axes[0].size)
-             : fmt::format("{}[{}..{}] is empty or lies outside the axis, which has {} positions", axis.axes[0].name,
-                           begin, end, axis.axes[0].size));
+             : fmt::format("{}[{}..{}] is empty or lies outside the axis, which has {} positions",
+                           axis.axes[0].name, begin, end, axis.axes[0].size));
   }
   auto* object = new GroupObject;
   object->group.mesh = axis.axes[0].mesh;
@@ -467,7 +484,27 @@ Value Interpreter::IndexAxis(const AxisObject& axis, List<Item> items, SourceRan
   return Value::Of(ValueKind::kGroup, object);
 }
 
+void Interpreter::CheckAxisName(const Expr& expr) {
+  if (expr.kind == ExprKind::kIndex) return CheckAxisName(*As<IndexExpr>(expr).base);
+  if (expr.kind == ExprKind::kChain) {
+    CheckAxisName(*As<ChainExpr>(expr).first);
+    for (const ChainLink& link : As<ChainExpr>(expr).rest) CheckAxisName(*link.operand);
+    return;
+  }
+  if (expr.kind != ExprKind::kName) return;
+  const auto& name = As<NameExpr>(expr);
+  if (name.frame != kFrameUnresolved || name.name == names::kAll || FindAxis(Text(name.name)) != nullptr)
+    return;
+  std::vector<std::string> axes;
+  for (const AxisObject::Axis& axis : strategy_->axes) axes.push_back(axis.name);
+  FailNearest(expr.range, DiagKind::kUnknownAxis, fmt::format("no mesh has an axis '{}'", Text(name.name)),
+              Text(name.name), axes,
+              axes.empty() ? "there is no mesh yet: write `mesh (pp = 4)` first"
+                           : fmt::format("the axes are {}", fmt::join(axes, ", ")));
+}
+
 ir::GroupExpr Interpreter::GroupOf(Expr& expr) {
+  CheckAxisName(expr);
   Value value = Eval(expr);
   if (value.is(ValueKind::kGroup)) {
     ir::GroupExpr group = value.as<GroupObject>().group;

@@ -40,8 +40,8 @@ void Append(const ir::Topology& part, ir::Topology* whole) {
 
 }  // namespace
 
-Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr* call, std::vector<Value>* args,
-                                 SourceRange range) {
+Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr* call,
+                                 std::vector<Value>* args, SourceRange range) {
   const FunctionInfo& info = *decl.info;
   FrameGuard frame(*this, info.frame_size, range);
   Given given;
@@ -66,7 +66,8 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
            fmt::format("{} is given in {}, not as {}", what, ir::UnitKindName(unit), DescribeValue(value)));
     }
     if (!(value.real() >= least) || value.real() > most) {
-      Fail(property.value->range, DiagKind::kBadTopology, fmt::format("{} of {} is out of range", what, ValueText(value)));
+      Fail(property.value->range, DiagKind::kBadTopology,
+           fmt::format("{} of {} is out of range", what, ValueText(value)));
     }
     return value.real();
   };
@@ -75,9 +76,12 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
   for (const TopologyItem& item : decl.decl->items) {
     Burn(1, item.range);
     switch (item.kind) {
-      case TopologyItemKind::kLet: ExecLet(*item.let); break;
+      case TopologyItemKind::kLet:
+        ExecLet(*item.let);
+        break;
       case TopologyItemKind::kProperty:
-        Fail(item.range, DiagKind::kBadTopology, "a topology has devices and levels; figures belong to one of them");
+        Fail(item.range, DiagKind::kBadTopology,
+             "a topology has devices and levels; figures belong to one of them");
       case TopologyItemKind::kDevice: {
         ir::DeviceKind kind;
         kind.name = Text(item.name.name);
@@ -92,7 +96,8 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
             std::string dtype = property.qualifier.name == kNoName ? "f32" : Text(property.qualifier.name);
             kind.compute[dtype] = quantity(property, UnitKind::kFlopRate, 1, 1e24);
           } else {
-            FailNearest(property.range, DiagKind::kBadTopology, fmt::format("a device has no figure '{}'", name), name,
+            FailNearest(property.range, DiagKind::kBadTopology,
+                        fmt::format("a device has no figure '{}'", name), name,
                         {"memory", "memory_bandwidth", "compute"},
                         "the figures are memory, memory_bandwidth and compute");
           }
@@ -116,7 +121,8 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
           if (!__builtin_mul_overflow(copies, each, &total) && total <= kMaxDevices) return;
           Fail(item.range, DiagKind::kTooManyRanks,
                fmt::format("level '{}' would have {:.3g} devices, more than the {} that a topology may have",
-                           Text(item.name.name), static_cast<double>(copies) * static_cast<double>(each), kMaxDevices));
+                           Text(item.name.name), static_cast<double>(copies) * static_cast<double>(each),
+                           kMaxDevices));
         };
         if (item.of.name != kNoName) {
           int64_t copies = IntOf(Eval(*item.members), item.members->range, "the size of a level");
@@ -126,7 +132,8 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
           if (item.of.slot == kNoSlot) throw Abort{};
           const Value& member = current_->slots[item.of.slot];
           if (member.is(ValueKind::kPoison)) throw Abort{};
-          if (!member.is(ValueKind::kTopology)) FailType(item.of.range, "a member", "a device or a level", member);
+          if (!member.is(ValueKind::kTopology))
+            FailType(item.of.range, "a member", "a device or a level", member);
           const ir::Topology& part = member.as<TopologyObject>().topology;
           bound(copies, part.devices());
           BurnLoop(copies, item.range);
@@ -134,16 +141,18 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
           for (int64_t i = 0; i < copies; ++i) Append(part, &topology);
         } else {
           Value members = Eval(*item.members);
-          std::vector<Value> list =
-              members.is(ValueKind::kTopology) ? std::vector<Value>{members}
-                                               : Elements(members, item.members->range, "the members of a level");
+          std::vector<Value> list = members.is(ValueKind::kTopology)
+                                        ? std::vector<Value>{members}
+                                        : Elements(members, item.members->range, "the members of a level");
           size_t depth = SIZE_MAX;
           int64_t total = 0;
           for (const Value& member : list) {
-            if (!member.is(ValueKind::kTopology)) FailType(item.members->range, "a member", "a device or a level", member);
+            if (!member.is(ValueKind::kTopology))
+              FailType(item.members->range, "a member", "a device or a level", member);
             const ir::Topology& part = member.as<TopologyObject>().topology;
             if (depth != SIZE_MAX && part.levels.size() != depth) {
-              Fail(item.members->range, DiagKind::kBadTopology, "the members of a level have different depths",
+              Fail(item.members->range, DiagKind::kBadTopology,
+                   "the members of a level have different depths",
                    "wrap the shallower one into a level of its own: `1 of it`");
             }
             depth = part.levels.size();
@@ -162,9 +171,11 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
             link.latency = std::llround(quantity(property, UnitKind::kTime, 0, 1e18));
           } else if (name == "nics") {
             link.nics = IntOf(Eval(*property.value), property.value->range, "nics");
-            if (link.nics < 1) Fail(property.value->range, DiagKind::kBadTopology, fmt::format("{} nics", link.nics));
+            if (link.nics < 1)
+              Fail(property.value->range, DiagKind::kBadTopology, fmt::format("{} nics", link.nics));
           } else {
-            FailNearest(property.range, DiagKind::kBadTopology, fmt::format("a link has no figure '{}'", name), name,
+            FailNearest(property.range, DiagKind::kBadTopology,
+                        fmt::format("a link has no figure '{}'", name), name,
                         {"bandwidth", "latency", "nics"}, "the figures are bandwidth, latency and nics");
           }
         }

@@ -23,8 +23,8 @@ class TrainEvaluator {
     block_.unit = &in_.resolved().Unit(&train);
     block_.spec.range = train.range;
     size_t errors = in_.diag().error_count();
-    Fields(train, {"model", "data", "global_batch", "steps", "optimizer", "clip", "seed", "eval_every", "eval_batches",
-                   "checkpoint_every", "on", "using"});
+    Fields(train, {"model", "data", "global_batch", "steps", "optimizer", "clip", "seed", "eval_every",
+                   "eval_batches", "checkpoint_every", "on", "using"});
     if (eval != nullptr) {
       block_.unit = &in_.resolved().Unit(eval);
       Fields(*eval, {"every", "batches", "data"});
@@ -32,7 +32,8 @@ class TrainEvaluator {
     }
     auto require = [&](bool present, std::string_view name, std::string_view example) {
       if (present || Seen(train, name)) return;
-      in_.Report(NameRange(train), DiagKind::kBadTrain, fmt::format("the train block names no {}", name))
+      in_.Report(NameRange(train), DiagKind::kBadTrain,
+                 fmt::format("the train block does not say '{}'", name))
           .Hint(std::string(example));
     };
     require(false, "model", "for example `model net`, with `model net = gpt.GPT(..)` above");
@@ -40,7 +41,7 @@ class TrainEvaluator {
     require(false, "using", "for example `using strategies.data_parallel(2)`");
     require(false, "global_batch", "for example `global_batch 32`: the samples of a step over all ranks");
     if (block_.spec.optimizers.empty() && !Seen(train, "optimizer")) {
-      in_.Report(NameRange(train), DiagKind::kBadTrain, "the train block names no optimizer")
+      in_.Report(NameRange(train), DiagKind::kBadTrain, "the train block does not say 'optimizer'")
           .Hint("for example `optimizer adamw(lr = 1e-3)`");
     }
     bool validates = block_.spec.data.validation > 0 || !block_.spec.data.validation_path.empty();
@@ -76,12 +77,15 @@ class TrainEvaluator {
       try {
         if (std::find(known.begin(), known.end(), name) == known.end()) {
           in_.FailNearest(field.name.range, DiagKind::kBadTrain,
-                          fmt::format("{} block has no field '{}'", run.run == RunKind::kTrain ? "a train" : "an eval", name),
+                          fmt::format("{} block has no field '{}'",
+                                      run.run == RunKind::kTrain ? "a train" : "an eval", name),
                           name, known, fmt::format("its fields are {}", fmt::join(known, ", ")));
         }
-        auto first = std::find_if(seen.begin(), seen.end(), [&](const auto& other) { return other.first == name; });
+        auto first =
+            std::find_if(seen.begin(), seen.end(), [&](const auto& other) { return other.first == name; });
         if (first != seen.end() && name != "optimizer") {
-          auto error = in_.Report(field.name.range, DiagKind::kBadTrain, fmt::format("'{}' is given twice", name));
+          auto error =
+              in_.Report(field.name.range, DiagKind::kBadTrain, fmt::format("'{}' is given twice", name));
           error.Note(first->second, "the first time");
           throw Abort{};
         }
@@ -117,7 +121,8 @@ class TrainEvaluator {
     std::string name = in_.Text(field.name.name);
     int64_t count = in_.IntOf(Eval(field), field.value->range, fmt::format("'{}'", name));
     if (count < least || count > kMaxCount) {
-      in_.Fail(field.value->range, DiagKind::kBadTrain, fmt::format("'{}' is {}, but must be at least {}", name, count, least));
+      in_.Fail(field.value->range, DiagKind::kBadTrain,
+               fmt::format("'{}' is {}, but must be at least {}", name, count, least));
     }
     return count;
   }
@@ -133,15 +138,18 @@ class TrainEvaluator {
     } else if (name == "on") {
       block_.topology = Eval(field);
       block_.topology_range = range;
-      if (block_.topology.is(ValueKind::kTopologyDecl)) block_.topology = in_.Call(block_.topology, {}, range);
-      if (!block_.topology.is(ValueKind::kTopology)) in_.FailType(range, "what a run is on", "a topology", block_.topology);
+      if (block_.topology.is(ValueKind::kTopologyDecl))
+        block_.topology = in_.Call(block_.topology, {}, range);
+      if (!block_.topology.is(ValueKind::kTopology))
+        in_.FailType(range, "what a run is on", "a topology", block_.topology);
     } else if (name == "using") {
       block_.strategy = &field;
     } else if (name == "data") {
       Value data = Eval(field);
       if (!data.is(ValueKind::kData)) {
-        in_.Fail(range, DiagKind::kBadData, fmt::format("data comes from text(..), tokens(..) or random(..), not from {}",
-                                                        DescribeValue(data)));
+        in_.Fail(range, DiagKind::kBadData,
+                 fmt::format("data comes from text(..), tokens(..) or random(..), not from {}",
+                             DescribeValue(data)));
       }
       const ir::DataSpec& given = data.as<DataObject>().spec;
       if (!eval) {
@@ -166,7 +174,8 @@ class TrainEvaluator {
     } else if (name == "clip") {
       spec.clip = in_.NumberOf(Eval(field), range, "'clip'");
       if (!(spec.clip > 0) || !std::isfinite(spec.clip)) {
-        in_.Fail(range, DiagKind::kBadTrain, fmt::format("'clip' bounds the norm of the gradient: {} is not positive", spec.clip));
+        in_.Fail(range, DiagKind::kBadTrain,
+                 fmt::format("'clip' bounds the norm of the gradient: {} is not positive", spec.clip));
       }
     } else if (name == "optimizer") {
       Value optimizer = Eval(field);
@@ -180,8 +189,10 @@ class TrainEvaluator {
       if (!given.select && given.parameter_names.empty()) {
         for (const ir::OptimizerSpec& other : spec.optimizers) {
           if (other.select || !other.parameter_names.empty()) continue;
-          auto error = in_.Report(field.range, DiagKind::kBadOptimizer, "there is an optimizer for all parameters already");
-          error.Note(other.range, "the first one").Hint("give one of them a part: `optimizer adamw(..) where [norm]`");
+          auto error = in_.Report(field.range, DiagKind::kBadOptimizer,
+                                  "there is an optimizer for all parameters already");
+          error.Note(other.range, "the first one")
+              .Hint("give one of them a part: `optimizer adamw(..) where [norm]`");
           throw Abort{};
         }
       }
@@ -198,7 +209,8 @@ class TrainEvaluator {
 
 const std::vector<std::string>& OverridableFields() {
   static const auto* const fields = new std::vector<std::string>{
-      "global_batch", "steps", "clip", "seed", "eval_every", "eval_batches", "checkpoint_every", "every", "batches"};
+      "global_batch",     "steps", "clip",   "seed", "eval_every", "eval_batches",
+      "checkpoint_every", "every", "batches"};
   return *fields;
 }
 

@@ -1,4 +1,5 @@
-// Train blocks: their fields -> ir::TrainSpec, and the Program that model, topology, strategy and spec make together.
+// Train blocks: their fields -> ir::TrainSpec, and the Program that model, topology, strategy and spec make
+// together.
 #pragma once
 
 #include <optional>
@@ -26,7 +27,8 @@ struct TrainBlock {
   const FunctionInfo* unit = nullptr;
 };
 
-// Evaluates the fields of a train block and of the eval block (may be null). Reports several errors, then throws.
+// Evaluates the fields of a train block and of the eval block (may be null). Reports several errors, then
+// throws.
 TrainBlock EvaluateTrain(Interpreter& interpreter, const RunDecl& train, const RunDecl* eval,
                          std::vector<Override>* overrides);
 

@@ -8,39 +8,72 @@ namespace piper::frontend {
 
 std::string_view ValueKindName(ValueKind kind) {
   switch (kind) {
-    case ValueKind::kNone: return "nothing";
-    case ValueKind::kPoison: return "an erroneous value";
-    case ValueKind::kInt: return "an int";
-    case ValueKind::kFloat: return "a float";
-    case ValueKind::kBool: return "a bool";
-    case ValueKind::kQuantity: return "a quantity";
-    case ValueKind::kTensor: return "a tensor";
-    case ValueKind::kString: return "a string";
-    case ValueKind::kRange: return "a range";
-    case ValueKind::kDim: return "a dim";
-    case ValueKind::kList: return "a list";
-    case ValueKind::kTuple: return "a tuple";
-    case ValueKind::kFunction: return "a function";
-    case ValueKind::kNative: return "a built-in function";
-    case ValueKind::kSelector: return "a selector";
-    case ValueKind::kSchedule: return "a schedule";
-    case ValueKind::kModule: return "a module without its arguments";
-    case ValueKind::kInstance: return "a module";
-    case ValueKind::kParameter: return "a parameter";
-    case ValueKind::kTopologyDecl: return "a topology without its arguments";
-    case ValueKind::kTopology: return "a topology";
-    case ValueKind::kStrategyDecl: return "a strategy without its arguments";
-    case ValueKind::kStrategy: return "a strategy";
-    case ValueKind::kAxis: return "an axis";
-    case ValueKind::kGroup: return "a group of devices";
-    case ValueKind::kQueue: return "a queue";
-    case ValueKind::kNamespace: return "an imported file";
-    case ValueKind::kTagSum: return "a sum of tags";
-    case ValueKind::kInitializer: return "an initialiser";
-    case ValueKind::kLearningRate: return "a learning-rate schedule";
-    case ValueKind::kOptimizer: return "an optimizer";
-    case ValueKind::kData: return "a data source";
-    case ValueKind::kPlan: return "a plan";
+    case ValueKind::kNone:
+      return "nothing";
+    case ValueKind::kPoison:
+      return "an erroneous value";
+    case ValueKind::kInt:
+      return "an int";
+    case ValueKind::kFloat:
+      return "a float";
+    case ValueKind::kBool:
+      return "a bool";
+    case ValueKind::kQuantity:
+      return "a quantity";
+    case ValueKind::kTensor:
+      return "a tensor";
+    case ValueKind::kString:
+      return "a string";
+    case ValueKind::kRange:
+      return "a range";
+    case ValueKind::kDim:
+      return "a dim";
+    case ValueKind::kList:
+      return "a list";
+    case ValueKind::kTuple:
+      return "a tuple";
+    case ValueKind::kFunction:
+      return "a function";
+    case ValueKind::kNative:
+      return "a built-in function";
+    case ValueKind::kSelector:
+      return "a selector";
+    case ValueKind::kSchedule:
+      return "a schedule";
+    case ValueKind::kModule:
+      return "a module without its arguments";
+    case ValueKind::kInstance:
+      return "a module";
+    case ValueKind::kParameter:
+      return "a parameter";
+    case ValueKind::kTopologyDecl:
+      return "a topology without its arguments";
+    case ValueKind::kTopology:
+      return "a topology";
+    case ValueKind::kStrategyDecl:
+      return "a strategy without its arguments";
+    case ValueKind::kStrategy:
+      return "a strategy";
+    case ValueKind::kAxis:
+      return "an axis";
+    case ValueKind::kGroup:
+      return "a group of devices";
+    case ValueKind::kQueue:
+      return "a queue";
+    case ValueKind::kNamespace:
+      return "an imported file";
+    case ValueKind::kTagSum:
+      return "a sum of tags";
+    case ValueKind::kInitializer:
+      return "an initialiser";
+    case ValueKind::kLearningRate:
+      return "a learning-rate schedule";
+    case ValueKind::kOptimizer:
+      return "an optimizer";
+    case ValueKind::kData:
+      return "a data source";
+    case ValueKind::kPlan:
+      return "a plan";
   }
   return "?";
 }
@@ -101,27 +134,38 @@ std::string ListText(const std::vector<Value>& items, size_t head, char open, ch
 
 std::string ValueText(const Value& value) {
   switch (value.kind()) {
-    case ValueKind::kInt: return fmt::format("{}", value.integer());
-    case ValueKind::kFloat: return fmt::format("{}", value.real());
-    case ValueKind::kBool: return value.boolean() ? "true" : "false";
-    case ValueKind::kQuantity: return ir::FormatQuantity(value.quantity());
-    case ValueKind::kString: return "\"" + TextOf(value) + "\"";
+    case ValueKind::kInt:
+      return fmt::format("{}", value.integer());
+    case ValueKind::kFloat:
+      return fmt::format("{}", value.real());
+    case ValueKind::kBool:
+      return value.boolean() ? "true" : "false";
+    case ValueKind::kQuantity:
+      return ir::FormatQuantity(value.quantity());
+    case ValueKind::kString:
+      return "\"" + TextOf(value) + "\"";
     case ValueKind::kRange:
       return fmt::format("{}..{}", value.as<RangeObject>().begin, value.as<RangeObject>().end);
-    case ValueKind::kDim: return fmt::format("{} = {}", value.as<DimObject>().dim.name, value.as<DimObject>().dim.size);
-    case ValueKind::kList: return ListText(ItemsOf(value), 0, '[', ']');
-    case ValueKind::kTuple: return ListText(ItemsOf(value), 0, '(', ')');
+    case ValueKind::kDim:
+      return fmt::format("{} = {}", value.as<DimObject>().dim.name, value.as<DimObject>().dim.size);
+    case ValueKind::kList:
+      return ListText(ItemsOf(value), 0, '[', ']');
+    case ValueKind::kTuple:
+      return ListText(ItemsOf(value), 0, '(', ')');
     case ValueKind::kQueue:
       return "queue " + ListText(ItemsOf(value), value.as<ListObject>().head, '[', ']');
-    case ValueKind::kSelector: return value.as<SelectorObject>().selector.ToString();
+    case ValueKind::kSelector:
+      return value.as<SelectorObject>().selector.ToString();
     case ValueKind::kSchedule:
       return fmt::format("a schedule of {} steps", value.as<ScheduleObject>().schedule.steps.size());
     case ValueKind::kAxis: {
       std::string text;
-      for (const AxisObject::Axis& axis : value.as<AxisObject>().axes) text += (text.empty() ? "" : " * ") + axis.name;
+      for (const AxisObject::Axis& axis : value.as<AxisObject>().axes)
+        text += (text.empty() ? "" : " * ") + axis.name;
       return text;
     }
-    default: return std::string(ValueKindName(value.kind()));
+    default:
+      return std::string(ValueKindName(value.kind()));
   }
 }
 
@@ -139,7 +183,8 @@ std::string DescribeValue(const Value& value) {
     case ValueKind::kTuple:
     case ValueKind::kSelector:
       return fmt::format("{} ({})", ValueText(value), ValueKindName(value.kind()));
-    default: return std::string(ValueKindName(value.kind()));
+    default:
+      return std::string(ValueKindName(value.kind()));
   }
 }
 

@@ -1,6 +1,7 @@
-// The values of the language at compile time. A Value is sixteen bytes: small kinds (int, float, bool, quantity, dim,
-// tensor) are stored inline, the rest are reference-counted objects that are immutable once shared: an operation that
-// changes one copies it first unless it holds the only reference. Elaboration is single-threaded, so are the counts.
+// The values of the language at compile time. A Value is sixteen bytes: small kinds (int, float, bool,
+// quantity, dim, tensor) are stored inline, the rest are reference-counted objects that are immutable once
+// shared: an operation that changes one copies it first unless it holds the only reference. Elaboration is
+// single-threaded, so are the counts.
 #pragma once
 
 #include <cstdint>
@@ -174,7 +175,7 @@ struct FunctionInfo;
 struct InstanceObject;
 struct FunctionObject : Object {
   const FunctionInfo* info = nullptr;
-  Value self;                  // the instance whose members it sees, or none
+  Value self;                   // the instance whose members it sees, or none
   std::vector<Value> captures;  // by value, at creation
 };
 struct NativeObject : Object {
@@ -268,7 +269,8 @@ std::string ValueText(const Value& value);
 // What a message calls the value: "8 (an int)", "a selector".
 std::string DescribeValue(const Value& value);
 
-// The nearest of the candidates by edit distance, or "" if none is near (at most a third of the letters differ).
+// The nearest of the candidates by edit distance, or "" if none is near (at most a third of the letters
+// differ).
 std::string NearestName(std::string_view text, const std::vector<std::string>& candidates);
 
 }  // namespace piper::frontend

@@ -43,7 +43,8 @@ inline std::unique_ptr<Loaded> LoadPath(const std::string& path, std::vector<std
   return loaded;
 }
 
-// Evaluates an expression of type int, bool, string.. as a top-level let and returns its text through an error message.
+// Evaluates an expression of type int, bool, string.. as a top-level let and returns its text through an
+// error message.
 inline std::unique_ptr<Loaded> CheckText(const std::string& text) {
   auto loaded = std::make_unique<Loaded>();
   LoadOptions options;
@@ -60,7 +61,8 @@ import std.schedules
 import std.strategies
 import std.topologies
 model net = gpt.GPT(layers = 4, embed = 16, heads = 2, vocab = 32, seq = 8)
-)" + strategy + R"(
+)" + strategy +
+         R"(
 train {
   model net
   data random(32)
@@ -68,7 +70,8 @@ train {
   optimizer sgd(0.1)
   on topologies.local(ranks = 4)
   using s
-)" + train + "}\n";
+)" + train +
+         "}\n";
 }
 
 }  // namespace piper::frontend
