@@ -87,7 +87,7 @@ class RoleBuilder {
     held.row.elements = 1;
     for (int64_t size : dims) held.row.elements *= size;
     held.dims = std::move(dims);
-    held.row.init = {3, 0, 0.02};
+    held.row.init = {3, 0.02, 0};
     held.row.value = value;
     held.row.gradient = gradient;
     held.row.state[0] = m;

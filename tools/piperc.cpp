@@ -12,6 +12,8 @@
 #include "codegen/process.h"
 #include "codegen/toolchain.h"
 #include "frontend/parser.h"
+#include "ir/dag/dag_text.h"
+#include "ir/directives/directives.h"
 #include "ir/lower/sample_job.h"
 #include "tools/command_line.h"
 #include "tools/exit_codes.h"
@@ -148,9 +150,13 @@ int Run(const options::variables_map& values) {
     const int code = session.Finish();
     return code == kExitOk ? Print(program->model.ToText()) : code;
   }
+  if (emit == "dag") {
+    const std::optional<ir::BuiltDag> built = ir::BuildDag(*program, false, session.diag());
+    const int code = session.Finish(built ? kExitOk : kExitInput);
+    return code == kExitOk ? Print(ir::DagToText(built->dag, &session.sources())) : code;
+  }
   std::optional<ir::Plan> plan = session.Plan(*program);
   if (const int code = session.Finish(plan ? kExitOk : kExitInput); code != kExitOk) return code;
-  if (emit == "dag") return Print(ir::PrintDag(plan->dag, plan->regions));
   if (emit == "program") return Print(DumpJob(plan->job->job()));
 
   Result<codegen::Toolchain> toolchain = values.count("toolchain") != 0
