@@ -82,7 +82,7 @@ class RoleBuilder {
   }
   void Parameter(const std::string& name, std::vector<int64_t> dims, uint32_t value, uint32_t gradient,
                  uint32_t m, uint32_t v, uint32_t global_index) {
-    RoleStorage::HeldParameter held;
+    RoleStorage::HeldParameter held{};
     held.row.name = storage_.Intern(name);
     held.row.elements = 1;
     for (int64_t size : dims) held.row.elements *= size;

@@ -85,6 +85,7 @@ Graph Extract(const Graph& from, ValueId root, ValueId* result, std::vector<Para
     for (size_t i = 0; i < op.results.size(); ++i) moved[op.results[i]] = graph.operations[id].results[i];
   }
   *result = moved[root];
+  graph.outputs = {*result};
   return graph;
 }
 
@@ -131,7 +132,7 @@ class SampleBuilder {
 
   void AddParameter(ParameterId id) {
     const Parameter& parameter = regions_.graph.parameters[id];
-    RoleStorage::HeldParameter held;
+    RoleStorage::HeldParameter held{};
     held.row.name = job_.Intern(parameter.name);
     held.row.elements = parameter.type.elements();
     for (const Dim& dim : parameter.type.dims) held.dims.push_back(dim.size);
