@@ -58,7 +58,7 @@ std::vector<int64_t> Numbers(const std::string& text) {
 }
 
 TEST(Simulator, EveryGoldenRow) {
-  std::ifstream file("tests/data/schedule_goldens.csv");
+  std::ifstream file("tests/golden/schedule_goldens.csv");
   ASSERT_TRUE(file.is_open());
   std::string line;
   std::getline(file, line);

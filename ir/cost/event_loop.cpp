@@ -403,39 +403,45 @@ std::vector<uint32_t> EventLoop::BlockedStreams() const {
   return blocked;
 }
 
-std::vector<uint32_t> EventLoop::WaitsFor(uint32_t stream_index) const {
+std::vector<std::pair<uint32_t, uint32_t>> EventLoop::WaitsFor(uint32_t stream_index) const {
   const StreamState& stream = streams_[stream_index];
   const Instance& instance = instances_[stream.instance];
   const Task& head = TaskOf(instance, stream.head);
-  std::vector<uint32_t> result;
+  std::vector<std::pair<uint32_t, uint32_t>> result;
   const uint32_t end = GroupEnd(stream);
   for (uint32_t t = stream.head; t < end; ++t) {
     const Task& task = TaskOf(instance, t);
     for (uint32_t w = 0; w < task.wait_count; ++w) {
       const uint32_t awaited = instance.first_task + instance.program->waits[task.first_wait + w];
       const bool inside = end - stream.head > 1 && awaited >= stream.head && awaited < end;
-      if (!inside && waiter_[awaited] != kDone) result.push_back(StreamOf(instance, awaited));
+      if (!inside && waiter_[awaited] != kDone) result.emplace_back(StreamOf(instance, awaited), awaited);
     }
   }
   if (result.empty() && (head.kind == TaskKind::kSend || head.kind == TaskKind::kRecv)) {
     const uint32_t partner = Partner(instance, stream.head);
     const uint32_t peer = rank_instance_[instance.row->peers[head.argument]];
-    if (partner != kNone) result.push_back(StreamOf(instances_[peer], partner));
+    if (partner != kNone) result.emplace_back(StreamOf(instances_[peer], partner), partner);
   } else if (result.empty() && head.kind == TaskKind::kCollective) {
     for (uint32_t task : joints_[JointOf(stream.instance, stream.head)].tasks) {
       const uint32_t other = StreamOf(instances_[InstanceOf(task)], task);
-      if (streams_[other].head != task || !streams_[other].arrived) result.push_back(other);
+      if (streams_[other].head != task || !streams_[other].arrived) result.emplace_back(other, task);
     }
   }
   std::sort(result.begin(), result.end());
-  result.erase(std::unique(result.begin(), result.end()), result.end());
+  const auto same_stream = [](const auto& a, const auto& b) { return a.first == b.first; };
+  result.erase(std::unique(result.begin(), result.end(), same_stream), result.end());
   return result;
 }
 
-BlockedHead EventLoop::Head(uint32_t stream_index) const {
+BlockedHead EventLoop::Head(uint32_t stream_index, uint32_t awaited) const {
   const StreamState& stream = streams_[stream_index];
   const Instance& instance = instances_[stream.instance];
-  return {stream.instance, stream_index - instance.first_stream, stream.head - instance.first_task};
+  BlockedHead head{stream.instance, stream_index - instance.first_stream, stream.head - instance.first_task, kNone, kNone};
+  if (awaited != kNone) {
+    head.awaited_role = InstanceOf(awaited);
+    head.awaited = awaited - instances_[head.awaited_role].first_task;
+  }
+  return head;
 }
 
 }  // namespace piper::ir::simulation

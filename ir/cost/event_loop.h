@@ -57,9 +57,10 @@ class EventLoop {
 
   // What a blocked head waits for, as heads of streams: for the deadlock report. Valid after Run() returned
   // false.
-  std::vector<uint32_t> BlockedStreams() const;           // streams that have not finished, ascending
-  std::vector<uint32_t> WaitsFor(uint32_t stream) const;  // streams, ascending
-  BlockedHead Head(uint32_t stream) const;
+  std::vector<uint32_t> BlockedStreams() const;  // streams that have not finished, ascending
+  // (stream, global task), ascending by stream, one a stream.
+  std::vector<std::pair<uint32_t, uint32_t>> WaitsFor(uint32_t stream) const;
+  BlockedHead Head(uint32_t stream, uint32_t awaited) const;  // awaited: a global task, or kNone
 
  private:
   // What ends: the head (or its fused group) of a stream, or, with kArrival set, the global receive task.

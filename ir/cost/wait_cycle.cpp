@@ -14,7 +14,7 @@ std::vector<BlockedHead> SmallestCycle(const EventLoop& loop) {
   };
   std::vector<std::vector<size_t>> waits(blocked.size());
   for (size_t i = 0; i < blocked.size(); ++i) {
-    for (uint32_t stream : loop.WaitsFor(blocked[i])) {
+    for (const auto& [stream, task] : loop.WaitsFor(blocked[i])) {
       if (size_t j = index_of(stream); j != SIZE_MAX) waits[i].push_back(j);
     }
   }
@@ -54,10 +54,17 @@ std::vector<BlockedHead> SmallestCycle(const EventLoop& loop) {
   if (best.empty()) {
     // Somebody waits for a partner that does not exist.
     for (size_t i = 0; i < blocked.size() && cycle.empty(); ++i) {
-      if (waits[i].empty()) cycle.push_back(loop.Head(blocked[i]));
+      if (waits[i].empty()) cycle.push_back(loop.Head(blocked[i], kNone));
     }
   }
-  for (size_t i : best) cycle.push_back(loop.Head(blocked[i]));
+  for (size_t i = 0; i < best.size(); ++i) {
+    const uint32_t next = blocked[best[(i + 1) % best.size()]];
+    uint32_t awaited = kNone;
+    for (const auto& [stream, task] : loop.WaitsFor(blocked[best[i]])) {
+      if (stream == next) awaited = task;
+    }
+    cycle.push_back(loop.Head(blocked[best[i]], awaited));
+  }
   return cycle;
 }
 

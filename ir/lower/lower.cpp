@@ -130,8 +130,12 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
     std::vector<std::vector<TemplateId>> templates;
     for (const Fold& fold : context.folds) templates.push_back(TemplatesOf(train, fold.devices[0]));
     const std::vector<uint32_t> owners = OwnerHosts(index, context.folds, templates);
+    for (size_t o = 1; o < train.origins.size(); ++o) lowered.origins.emplace(index.origin[o], train.origins[o]);
     std::optional<DagIndex> eval_index;
-    if (eval != nullptr) eval_index.emplace(*eval, *eval_regions, program, job, diag.sources());
+    if (eval != nullptr) {
+      eval_index.emplace(*eval, *eval_regions, program, job, diag.sources());
+      for (size_t o = 1; o < eval->origins.size(); ++o) lowered.origins.emplace(eval_index->origin[o], eval->origins[o]);
+    }
     for (uint32_t r = 0; r < context.folds.size(); ++r) {
       const Fold& fold = context.folds[r];
       std::vector<uint8_t> owner(owners.size());
@@ -156,7 +160,9 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
   Pack(job->train_roles(), lowered.simulation);
   if (eval != nullptr) {
     options.evaluation = true;
-    Pack(job->eval_roles(), Simulate(job->job(), program.topology, options));
+    lowered.eval_simulation = Simulate(job->job(), program.topology, options);
+    Pack(job->eval_roles(), lowered.eval_simulation);
+    lowered.eval_simulation.log.clear();
   }
   job->Seal();
   lowered.simulation.log.clear();

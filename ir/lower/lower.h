@@ -13,6 +13,7 @@
 // step, and whatever the real timing is, no task touches bytes that are still in use.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -28,6 +29,9 @@ struct Lowered {
   std::unique_ptr<JobStorage> job;
   // Of the train programs. Where it shows a deadlock, memory is not packed: every slot has bytes of its own.
   SimulationResult simulation;
+  SimulationResult eval_simulation;  // empty without evaluation
+  // What Task::origin points at in source text: by index into Job::strings.
+  std::map<uint32_t, SourceRange> origins;
 };
 
 // `eval_regions` and `eval` are both null or both set. Nothing after an error was reported (an optimizer that

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "ir/lower/select.h"
+
 namespace piper::ir {
 namespace {
 
@@ -26,19 +28,9 @@ bool Matches(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-bool Matches(const SelectorTerm& term, const TagPath& tags) {
-  for (const TagInstance& tag : tags) {
-    if (InternName(tag.name) == term.name && (!term.has_range || term.Contains(tag.index)))
-      return !term.negated;
-  }
-  return term.negated;
-}
-
-bool Matches(const Selector& selector, const TagPath& tags) {
+bool Covers(const Selector& selector, const TagPath& tags) {
   for (const SelectorClause& clause : selector.any_of) {
-    bool all = true;
-    for (const SelectorTerm& term : clause.terms) all = all && Matches(term, tags);
-    if (all) return true;
+    if (MatchesTags(clause, tags, {}, {})) return true;
   }
   return false;
 }
@@ -62,7 +54,7 @@ std::vector<OptimizerChoice> ChooseOptimizers(const TrainSpec& train, const Regi
       for (const std::string& pattern : spec.parameter_names)
         covers = covers || Matches(pattern, parameter.name);
       if (spec.select) {
-        for (TagPathId tags : used_in[p]) covers = covers || Matches(*spec.select, graph.tag_paths[tags]);
+        for (TagPathId tags : used_in[p]) covers = covers || Covers(*spec.select, graph.tag_paths[tags]);
       }
       if (!covers) continue;
       choices[p].spec = s;
