@@ -37,8 +37,8 @@ std::optional<Plan> BuildPlan(const Program& program, DiagnosticEngine& diag) {
     eval = BuildProved(program, true, diag);
     if (!eval) return std::nullopt;
   }
-  std::optional<Lowered> lowered =
-      Lower(program, train->regions, train->dag, eval ? &eval->regions : nullptr, eval ? &eval->dag : nullptr, diag);
+  std::optional<Lowered> lowered = Lower(program, train->regions, train->dag, eval ? &eval->regions : nullptr,
+                                         eval ? &eval->dag : nullptr, diag);
   if (!lowered) return std::nullopt;
   const runtime::Job& job = lowered->job->job();
   bool live = CheckDeadlock(job, lowered->simulation, lowered->origins, diag);

@@ -69,7 +69,8 @@ double Exposed(const PlanView& plan, const Selector& selector) {
       if (IsCommunication(task.kind)) {
         int8_t& known = is_selected[task.name];
         if (known < 0) {
-          known = std::binary_search(selected.begin(), selected.end(), std::string_view(plan.job.strings[task.name]));
+          known = std::binary_search(selected.begin(), selected.end(),
+                                     std::string_view(plan.job.strings[task.name]));
         }
         if (known != 0) communication.push_back(interval);
       } else if (program.streams[task.stream].computes != 0) {
@@ -78,7 +79,9 @@ double Exposed(const PlanView& plan, const Selector& selector) {
     }
     worst = std::max(worst, Uncovered(Union(std::move(communication)), Union(std::move(compute))));
   }
-  return plan.simulation.makespan > 0 ? static_cast<double>(worst) / static_cast<double>(plan.simulation.makespan) : 0;
+  return plan.simulation.makespan > 0
+             ? static_cast<double>(worst) / static_cast<double>(plan.simulation.makespan)
+             : 0;
 }
 
 // Coordinates along an axis, per device; empty if no mesh has it.
@@ -91,7 +94,8 @@ std::vector<int64_t> Coordinates(const PlanView& plan, const std::string& axis) 
     for (const MeshDirective::Axis& a : mesh->axes) known *= a.size > 0 ? a.size : 1;
     int64_t stride = 1, size = 0;
     for (size_t i = mesh->axes.size(); i-- > 0;) {
-      const int64_t extent = mesh->axes[i].size > 0 ? mesh->axes[i].size : std::max<int64_t>(1, devices / known);
+      const int64_t extent =
+          mesh->axes[i].size > 0 ? mesh->axes[i].size : std::max<int64_t>(1, devices / known);
       if (mesh->axes[i].name == axis) {
         size = extent;
         break;
@@ -101,7 +105,10 @@ std::vector<int64_t> Coordinates(const PlanView& plan, const std::string& axis) 
     if (size == 0) continue;
     std::vector<int64_t> coordinates(static_cast<size_t>(devices), 0);
     for (int64_t i = 0; i < devices; ++i) {
-      const int64_t device = mesh->devices.empty() ? i : i < static_cast<int64_t>(mesh->devices.size()) ? mesh->devices[static_cast<size_t>(i)] : i;
+      const int64_t device = mesh->devices.empty() ? i
+                             : i < static_cast<int64_t>(mesh->devices.size())
+                                 ? mesh->devices[static_cast<size_t>(i)]
+                                 : i;
       if (device < devices) coordinates[static_cast<size_t>(device)] = i / stride % size;
     }
     return coordinates;
@@ -121,7 +128,8 @@ double BytesAlong(const PlanView& plan, const std::string& axis) {
           crosses = at[row.rank] != at[row.peers[task.argument]];
         } else if (task.kind == runtime::TaskKind::kCollective) {
           const uint32_t slot = program.collectives[task.argument].communicator;
-          for (uint32_t member : plan.job.groups[row.groups[slot]]) crosses = crosses || at[member] != at[row.rank];
+          for (uint32_t member : plan.job.groups[row.groups[slot]])
+            crosses = crosses || at[member] != at[row.rank];
         }
         if (crosses) total += static_cast<double>(task.bytes);
       }
@@ -189,7 +197,8 @@ std::string Name(const AssertDirective& assertion) {
 }  // namespace
 
 std::optional<Quantity> Measure(const PlanView& plan, const AssertDirective& assertion) {
-  if (assertion.metric == "step_time") return Quantity{static_cast<double>(plan.simulation.makespan), UnitKind::kTime};
+  if (assertion.metric == "step_time")
+    return Quantity{static_cast<double>(plan.simulation.makespan), UnitKind::kTime};
   if (assertion.metric == "peak_memory") {
     int64_t peak = 0;
     for (const runtime::RankProgram& program : plan.job.train) peak = std::max(peak, program.arena_bytes);
@@ -198,7 +207,8 @@ std::optional<Quantity> Measure(const PlanView& plan, const AssertDirective& ass
   }
   if (assertion.metric == "bubble") return Quantity{plan.simulation.bubble(), UnitKind::kPercent};
   if (assertion.metric == "exposed") {
-    return Quantity{Exposed(plan, assertion.select ? *assertion.select : Selector::All()), UnitKind::kPercent};
+    return Quantity{Exposed(plan, assertion.select ? *assertion.select : Selector::All()),
+                    UnitKind::kPercent};
   }
   if (assertion.metric == "bytes") return Quantity{BytesAlong(plan, assertion.axis), UnitKind::kBytes};
   if (assertion.metric == "mfu") return Quantity{ModelFlopsUtilisation(plan), UnitKind::kPercent};
@@ -215,9 +225,10 @@ bool CheckAsserts(const PlanView& plan, DiagnosticEngine& diag) {
     all = false;
     Quantity bound = assertion->bound;
     if (bound.kind == UnitKind::kNone) bound.kind = value->kind;
-    auto error = diag.Error(directive.range, DiagKind::kAssertFailed,
-                            fmt::format("{} is {}, which is not {} {}", Name(*assertion), FormatQuantity(*value),
-                                        Spelling(assertion->compare), FormatQuantity(bound)));
+    auto error =
+        diag.Error(directive.range, DiagKind::kAssertFailed,
+                   fmt::format("{} is {}, which is not {} {}", Name(*assertion), FormatQuantity(*value),
+                               Spelling(assertion->compare), FormatQuantity(bound)));
     if (assertion->metric == "peak_memory") {
       size_t worst = 0;
       for (size_t r = 0; r < plan.job.train.size(); ++r) {
@@ -231,7 +242,8 @@ bool CheckAsserts(const PlanView& plan, DiagnosticEngine& diag) {
         if (plan.simulation.roles[r].idle > plan.simulation.roles[worst].idle) worst = r;
       }
       error.Note({}, fmt::format("rank {} is idle for {} of {}", plan.job.train[worst].ranks[0].rank,
-                                 FormatTime(plan.simulation.roles[worst].idle), FormatTime(plan.simulation.makespan)));
+                                 FormatTime(plan.simulation.roles[worst].idle),
+                                 FormatTime(plan.simulation.makespan)));
     }
     for (const SourceRange& use : directive.used_from) error.Note(use, "the strategy is used here");
   }

@@ -2,11 +2,14 @@
 //   step_time           the makespan of a training step
 //   peak_memory         the largest arena of a rank
 //   bubble              the largest idle share of a rank's compute stream
-//   exposed([sel])      the largest share of the step, over ranks, in which a rank runs selected communication while
+//   exposed([sel])      the largest share of the step, over ranks, in which a rank runs selected
+//   communication while
 //                       none of its compute runs
-//   bytes(axis)         what all ranks together send along a mesh axis in a step: messages whose ends differ in that
+//   bytes(axis)         what all ranks together send along a mesh axis in a step: messages whose ends differ
+//   in that
 //                       coordinate, and the payload of each member of collectives whose members do
-//   mfu                 FLOPs of the model's passes over what the devices could do in a step (those that declare FLOP/s)
+//   mfu                 FLOPs of the model's passes over what the devices could do in a step (those that
+//   declare FLOP/s)
 #pragma once
 
 #include <optional>

@@ -10,7 +10,8 @@ SourceRange RangeOf(const std::map<uint32_t, SourceRange>& origins, const runtim
   return found == origins.end() ? SourceRange{} : found->second;
 }
 
-std::string Waiting(const runtime::Job& job, std::span<const runtime::RankProgram> programs, const BlockedHead& head) {
+std::string Waiting(const runtime::Job& job, std::span<const runtime::RankProgram> programs,
+                    const BlockedHead& head) {
   const runtime::RankProgram& program = programs[head.role];
   const runtime::Task& task = program.tasks[head.task];
   std::string text = fmt::format("{}, stream '{}': {}", RanksText(program), program.streams[head.stream].name,
@@ -28,7 +29,8 @@ std::string Waiting(const runtime::Job& job, std::span<const runtime::RankProgra
 std::string RanksText(const runtime::RankProgram& program) {
   if (program.ranks.size() == 1) return fmt::format("rank {}", program.ranks[0].rank);
   bool run = true;
-  for (size_t i = 1; i < program.ranks.size(); ++i) run = run && program.ranks[i].rank == program.ranks[i - 1].rank + 1;
+  for (size_t i = 1; i < program.ranks.size(); ++i)
+    run = run && program.ranks[i].rank == program.ranks[i - 1].rank + 1;
   if (run && program.ranks.size() > 2) {
     return fmt::format("ranks {}..{}", program.ranks.front().rank, program.ranks.back().rank);
   }
@@ -43,7 +45,8 @@ std::string RanksText(const runtime::RankProgram& program) {
 
 std::string TaskText(const runtime::Job& job, const runtime::Task& task) {
   const char* name = job.strings[task.name];
-  return task.microbatch < 0 ? fmt::format("'{}'", name) : fmt::format("'{}' (microbatch {})", name, task.microbatch);
+  return task.microbatch < 0 ? fmt::format("'{}'", name)
+                             : fmt::format("'{}' (microbatch {})", name, task.microbatch);
 }
 
 bool CheckDeadlock(const runtime::Job& job, const SimulationResult& simulation,
@@ -79,8 +82,9 @@ bool CheckDeadlock(const runtime::Job& job, const SimulationResult& simulation,
     shared = shared || (message && program.streams[head.stream].computes != 0);
   }
   if (shared) {
-    error.Hint("a send blocks its stream until the receive is posted: give messages streams of their own (drop the "
-               "`stream` line), or let one side receive first");
+    error.Hint(
+        "a send blocks its stream until the receive is posted: give messages streams of their own (drop the "
+        "`stream` line), or let one side receive first");
   } else {
     error.Hint("let the steps that meet stand in the same order on both sides");
   }

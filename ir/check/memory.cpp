@@ -67,7 +67,9 @@ MemoryPeak FindPeak(const runtime::RankProgram& program, const std::vector<TaskT
     if (name == nullptr) {
       if (highest == runtime::kNone || lives[b].first == runtime::kNone) continue;
       const Picoseconds moment = lives[highest].begin;
-      if (lives[b].begin > moment || lives[b].end < moment || (lives[b].end == moment && lives[b].begin < moment)) continue;
+      if (lives[b].begin > moment || lives[b].end < moment ||
+          (lives[b].end == moment && lives[b].begin < moment))
+        continue;
       name = buffer.name;
     } else if (buffer.kind == BufferKind::kGradient) {
       gradients.emplace_back(buffer.offset, buffer.offset + buffer.bytes);
@@ -107,10 +109,11 @@ bool CheckMemory(const runtime::Job& job, const Topology& topology, const Simula
     const DeviceKind& kind = topology.Kind(job.rank_device.empty() ? rank : job.rank_device[rank]);
     if (kind.memory <= 0 || needed <= kind.memory) continue;
     fits = false;
-    auto error = diag.Error(kind.range.valid() ? kind.range : topology.range, DiagKind::kMemoryExceeded,
-                            fmt::format("{} ({}): the step needs {} ({} bytes) of memory, {} has {} ({} bytes)",
-                                        RanksText(program), program.name, FormatBytes(needed), needed, kind.name,
-                                        FormatBytes(kind.memory), kind.memory));
+    auto error =
+        diag.Error(kind.range.valid() ? kind.range : topology.range, DiagKind::kMemoryExceeded,
+                   fmt::format("{} ({}): the step needs {} ({} bytes) of memory, {} has {} ({} bytes)",
+                               RanksText(program), program.name, FormatBytes(needed), needed, kind.name,
+                               FormatBytes(kind.memory), kind.memory));
     if (evaluation) {
       error.Note({}, "the evaluation step is the larger one");
       continue;
@@ -131,8 +134,8 @@ bool CheckMemory(const runtime::Job& job, const Topology& topology, const Simula
       if (holder.buffers > 1) text += fmt::format(" ({} buffers)", holder.buffers);
     }
     error.Note({}, "the largest holders: " + text);
-    error.Note({}, fmt::format("live at once: {}; the rest is lost to packing",
-                               FormatBytes(program.live_bytes)));
+    error.Note({},
+               fmt::format("live at once: {}; the rest is lost to packing", FormatBytes(program.live_bytes)));
     error.Hint("more, smaller microbatches; a schedule with fewer in flight; or more stages");
   }
   return fits;

@@ -10,9 +10,10 @@
 
 namespace piper::ir {
 
-// Reports each role whose arena (of the train or the evaluation program, whichever is larger) exceeds the memory of a
-// device that it runs on, with the moment of the peak and what holds most of it. A device whose memory is exactly the
-// arena's bytes passes. False after an error. `simulation` gives the moments; `origins` locates tasks.
+// Reports each role whose arena (of the train or the evaluation program, whichever is larger) exceeds the
+// memory of a device that it runs on, with the moment of the peak and what holds most of it. A device whose
+// memory is exactly the arena's bytes passes. False after an error. `simulation` gives the moments; `origins`
+// locates tasks.
 bool CheckMemory(const runtime::Job& job, const Topology& topology, const SimulationResult& simulation,
                  const std::map<uint32_t, SourceRange>& origins, DiagnosticEngine& diag);
 
@@ -20,10 +21,10 @@ bool CheckMemory(const runtime::Job& job, const Topology& topology, const Simula
 struct MemoryPeak {
   uint32_t task = runtime::kNone;  // the first user of the highest buffer; kNone: there is no slot
   struct Holder {
-    std::string what;              // "parameters", "layer3.attn.out"
+    std::string what;  // "parameters", "layer3.attn.out"
     int64_t bytes = 0, buffers = 0;
   };
-  std::vector<Holder> holders;     // by bytes, largest first
+  std::vector<Holder> holders;  // by bytes, largest first
 };
 MemoryPeak FindPeak(const runtime::RankProgram& program, const std::vector<TaskTiming>& timings);
 

@@ -436,7 +436,8 @@ std::vector<std::pair<uint32_t, uint32_t>> EventLoop::WaitsFor(uint32_t stream_i
 BlockedHead EventLoop::Head(uint32_t stream_index, uint32_t awaited) const {
   const StreamState& stream = streams_[stream_index];
   const Instance& instance = instances_[stream.instance];
-  BlockedHead head{stream.instance, stream_index - instance.first_stream, stream.head - instance.first_task, kNone, kNone};
+  BlockedHead head{stream.instance, stream_index - instance.first_stream, stream.head - instance.first_task,
+                   kNone, kNone};
   if (awaited != kNone) {
     head.awaited_role = InstanceOf(awaited);
     head.awaited = awaited - instances_[head.awaited_role].first_task;

@@ -25,9 +25,9 @@ struct TaskTiming {
   Picoseconds start = 0, end = 0;
 };
 
-// A stream whose head cannot run, when the job is stuck. `role` is a rank if the simulation was expanded. It waits for
-// task `awaited` of role `awaited_role`, which stands behind the next head of the cycle (or is that head); kNone: for
-// another end that does not exist.
+// A stream whose head cannot run, when the job is stuck. `role` is a rank if the simulation was expanded. It
+// waits for task `awaited` of role `awaited_role`, which stands behind the next head of the cycle (or is that
+// head); kNone: for another end that does not exist.
 struct BlockedHead {
   uint32_t role = 0, stream = 0, task = 0;
   uint32_t awaited_role = kNone, awaited = kNone;

@@ -130,11 +130,13 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
     std::vector<std::vector<TemplateId>> templates;
     for (const Fold& fold : context.folds) templates.push_back(TemplatesOf(train, fold.devices[0]));
     const std::vector<uint32_t> owners = OwnerHosts(index, context.folds, templates);
-    for (size_t o = 1; o < train.origins.size(); ++o) lowered.origins.emplace(index.origin[o], train.origins[o]);
+    for (size_t o = 1; o < train.origins.size(); ++o)
+      lowered.origins.emplace(index.origin[o], train.origins[o]);
     std::optional<DagIndex> eval_index;
     if (eval != nullptr) {
       eval_index.emplace(*eval, *eval_regions, program, job, diag.sources());
-      for (size_t o = 1; o < eval->origins.size(); ++o) lowered.origins.emplace(eval_index->origin[o], eval->origins[o]);
+      for (size_t o = 1; o < eval->origins.size(); ++o)
+        lowered.origins.emplace(eval_index->origin[o], eval->origins[o]);
     }
     for (uint32_t r = 0; r < context.folds.size(); ++r) {
       const Fold& fold = context.folds[r];

@@ -34,9 +34,11 @@ bool MatchesTags(const SelectorClause& clause, const TagPath& tags, const std::v
   return true;
 }
 
-bool MatchesTemplate(const Selector& selector, const NodeTemplate& node, const std::vector<NameId>& split_names) {
+bool MatchesTemplate(const Selector& selector, const NodeTemplate& node,
+                     const std::vector<NameId>& split_names) {
   for (const SelectorClause& clause : selector.any_of) {
-    if (clause.passes != 0 && (node.pass == Pass::kNone || (clause.passes & PassBit(node.pass)) == 0)) continue;
+    if (clause.passes != 0 && (node.pass == Pass::kNone || (clause.passes & PassBit(node.pass)) == 0))
+      continue;
     if (MatchesTags(clause, node.tags, node.names, split_names)) return true;
   }
   return false;
