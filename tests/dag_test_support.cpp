@@ -60,7 +60,7 @@ Graph ChainModel(const ModelSpec& spec) {
 }
 
 TestProgram::TestProgram(const ModelSpec& spec, int64_t devices)
-    : diag_(std::make_unique<DiagnosticEngine>(sources_)) {
+    : sources_(std::make_unique<SourceManager>()), diag_(std::make_unique<DiagnosticEngine>(*sources_)) {
   program.model = ChainModel(spec);
   program.topology.name = "test";
   program.topology.kinds.push_back({"cpu", 0, 0, {{"f32", 1e12}}, {}});
@@ -72,7 +72,7 @@ TestProgram::TestProgram(const ModelSpec& spec, int64_t devices)
 
 SourceRange TestProgram::Line(std::string text) {
   auto size = static_cast<uint32_t>(text.size());
-  FileId file = sources_.Add("test.piper", std::move(text));
+  FileId file = sources_->Add("test.piper", std::move(text));
   return {file, 0, size};
 }
 

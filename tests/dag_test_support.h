@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -85,11 +86,11 @@ class TestProgram {
   std::string Diagnostics() const { return diag_->Render(DiagnosticEngine::Format::kHuman, false); }
 
   Program program;
-  const SourceManager& sources() const { return sources_; }
+  SourceManager& sources() const { return *sources_; }
   DiagnosticEngine& diag() { return *diag_; }
 
  private:
-  SourceManager sources_;
+  std::unique_ptr<SourceManager> sources_;
   std::unique_ptr<DiagnosticEngine> diag_;
 };
 

@@ -4,3 +4,5 @@ target_link_libraries(piper_dag_test_support PUBLIC piper_directives piper_check
 piper_add_test(dag_text_test SOURCES dag_text_test.cpp LIBS piper_dag_test_support)
 piper_add_test(gradients_test SOURCES gradients_test.cpp LIBS piper_dag_test_support)
 piper_add_test(dag_scale_test SOURCES dag_scale_test.cpp LIBS piper_dag_test_support)
+piper_add_test(directive_layout_test SOURCES directive_layout_test.cpp LIBS piper_dag_test_support)
+piper_add_test(directive_order_test SOURCES directive_order_test.cpp LIBS piper_dag_test_support)

@@ -42,7 +42,7 @@ TEST_P(RoundTrip, PrintsAndParsesBack) {
   BuiltDag built = test.MustBuild();
   std::string text = DagToText(built.dag, &test.sources());
   // Origins name their file: give each its own text back by parsing among the same sources.
-  SourceManager& sources = const_cast<SourceManager&>(test.sources());
+  SourceManager& sources = test.sources();
   FileId file = sources.Add("plan.ir", text);
   std::optional<Dag> parsed = ParseDag(file, test.diag());
   ASSERT_TRUE(parsed) << test.Diagnostics();

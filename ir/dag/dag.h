@@ -147,9 +147,10 @@ struct TemporalEdge {
 struct OrderItem {
   NodeId node = 0;
   OriginId origin = 0;  // the step that listed it; 0: attached to its neighbour
-  uint32_t atomic =
-      kNone;  // equal values: one fused node; consecutive items, ids dense from 0. Besides `fused`
-              // steps, a whole B (BI and BW in one step) is one, so that its results leave together
+  // Equal values: one fused node; consecutive items, ids dense from 0. Besides `fused` steps, a whole B (the
+  // BI and BW of a region listed by one step, with the accumulates) is one, so that its results leave
+  // together.
+  uint32_t atomic = kNone;
   friend bool operator==(const OrderItem&, const OrderItem&) = default;
 };
 struct StreamOrder {

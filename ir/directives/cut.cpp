@@ -43,32 +43,51 @@ std::vector<CutUnit> FindUnits(const Graph& graph, const CutDirective& cut) {
   return units;
 }
 
-// FLOP/s of the slowest device that stage `stage` is placed on (`cut` and `place` are read together); 0:
-// unknown.
-double StageRate(BuildContext& context, const CutDirective& cut, int64_t stage) {
+// FLOP/s of the slowest device of a group, 0 where one declares no rate; nothing if the group does not
+// resolve
+// (`place` itself reports that).
+std::optional<double> GroupRate(BuildContext& context, const GroupExpr& expr) {
+  DiagnosticEngine silent(context.diag.sources());
+  BuildContext probe(context.program, context.forward_only, silent);
+  probe.meshes = context.meshes;
+  std::optional<Group> group = probe.ResolveGroup(expr, {}, DiagKind::kBadPlace);
+  if (!group) return std::nullopt;
+  double slowest = INFINITY;
+  for (uint32_t device : group->devices) {
+    const auto& compute = context.program.topology.Kind(device).compute;
+    auto it = compute.find("f32");
+    slowest = std::min(slowest, it == compute.end() ? 0.0 : it->second);
+  }
+  return slowest;
+}
+
+// The rate of the devices that stage `stage` is placed on: `cut` and `place` are read together.
+std::optional<double> StageRate(BuildContext& context, const CutDirective& cut, int64_t stage) {
   NameId tag = InternName(cut.as);
-  double rate = 0;
+  std::optional<double> rate;
+  bool any = false;
   context.ForEach<PlaceDirective>([&](const Directive&, const PlaceDirective& place) {
+    any = true;
     for (const SelectorClause& clause : place.select.any_of) {
       bool about_stage = std::any_of(clause.terms.begin(), clause.terms.end(), [&](const SelectorTerm& term) {
         return term.name == tag && !term.negated && term.Contains(stage);
       });
       if (!about_stage) continue;
-      // Errors in the group are reported by `place` itself.
-      DiagnosticEngine silent(context.diag.sources());
-      BuildContext probe(context.program, context.forward_only, silent);
-      probe.meshes = context.meshes;
-      std::optional<Group> group = probe.ResolveGroup(place.group, {}, DiagKind::kBadPlace);
-      if (!group) continue;
-      for (uint32_t device : group->devices) {
-        const auto& compute = context.program.topology.Kind(device).compute;
-        auto it = compute.find("f32");
-        if (it == compute.end() || it->second <= 0) continue;
-        rate = rate == 0 ? it->second : std::min(rate, it->second);
-      }
+      std::optional<double> here = GroupRate(context, place.group);
+      if (here) rate = rate ? std::min(*rate, *here) : *here;
     }
   });
-  return rate;
+  if (any) return rate;
+  // No `place`: stage s is on position s of the one axis that the batch is not sharded over.
+  for (const MeshAxis& axis : context.meshes.front().axes) {
+    bool batch = std::find(context.batch_axes.begin(), context.batch_axes.end(), axis.name) !=
+                 context.batch_axes.end();
+    if (batch || stage >= axis.size) continue;
+    GroupExpr expr;
+    expr.slices.push_back({axis.name, stage, stage + 1, {}});
+    return GroupRate(context, expr);
+  }
+  return std::nullopt;
 }
 
 // Stage of each unit, or empty after an error.
@@ -84,10 +103,16 @@ std::vector<int64_t> Balanced(BuildContext& context, const Directive& directive,
       flops[unit] += region.forward.flops + region.backward_input.flops + region.backward_weight.flops;
     }
   }
+  // A stage that is placed nowhere is an error of `place`; here all devices then count as equal.
   std::vector<double> rates(parts);
-  for (size_t part = 0; part < parts; ++part)
-    rates[part] = StageRate(context, cut, static_cast<int64_t>(part));
-  bool uniform = std::all_of(rates.begin(), rates.end(), [&](double rate) { return rate == rates[0]; });
+  bool placed = true;
+  for (size_t part = 0; part < parts; ++part) {
+    std::optional<double> rate = StageRate(context, cut, static_cast<int64_t>(part));
+    placed &= rate.has_value();
+    rates[part] = rate.value_or(0);
+  }
+  bool uniform =
+      !placed || std::all_of(rates.begin(), rates.end(), [&](double rate) { return rate == rates[0]; });
   bool known = std::all_of(rates.begin(), rates.end(), [](double rate) { return rate > 0; });
   bool costless = std::all_of(flops.begin(), flops.end(), [](double f) { return f == 0; });
   if (!uniform && !known) {
@@ -153,8 +178,8 @@ std::vector<int64_t> Explicit(BuildContext& context, const Directive& directive,
           stages.push_back(static_cast<int64_t>(part));
           continue;
         }
-        auto total =
-            std::count_if(units.begin(), units.end(), [&](const CutUnit& unit) { return unit.tag == term.tag; });
+        auto total = std::count_if(units.begin(), units.end(),
+                                   [&](const CutUnit& unit) { return unit.tag == term.tag; });
         std::string next = stages.size() == units.size()
                                ? "the model has no more units"
                                : fmt::format("the next unit in model order is {}", units[stages.size()].name);

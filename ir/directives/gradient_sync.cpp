@@ -129,6 +129,12 @@ class GradientSync {
       auto [it, fresh] = open.try_emplace({group, policy.directive}, buckets.size());
       bool fits =
           !fresh && policy.bucket_bytes > 0 && buckets[it->second].bytes + bytes <= policy.bucket_bytes;
+      // Two uses of one parameter stay apart: a reduction over several regions of one is a tied sum.
+      if (fits) {
+        const auto& members = buckets[it->second].members;
+        fits = std::none_of(members.begin(), members.end(),
+                            [&](const auto& m) { return m.first == member.first; });
+      }
       if (!fits) {
         it->second = buckets.size();
         buckets.push_back({group, &policy, {}, 0});

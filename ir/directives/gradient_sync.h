@@ -2,7 +2,8 @@
 //
 // before:  BW embed on pp[0], BW head on pp[1]; both use wte; two replicas
 // after:   BW embed -> accumulate -> [dp.reduce] on pp[0], BW head -> accumulate -> [dp.reduce] on pp[1];
-//          both -> [tie.reduce]; then on each of pp[0], pp[1]: -> [clip.local] -> [clip.norm] -> [clip.apply] -> update
+//          both -> [tie.reduce]; then on each of pp[0], pp[1]: -> [clip.local] -> [clip.norm] -> [clip.apply]
+//          -> update
 //
 // A reduce stands where a parameter's uses are replicated (the batch's axes, stage copies), a tied sum where
 // it has several using regions or hosts that do not use it differentiably, clipping where the train block

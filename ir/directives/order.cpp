@@ -409,50 +409,27 @@ class OrderReader {
 
 }  // namespace
 
-AtomicMarker::AtomicMarker(const BuildContext& context) : context_(context) {
-  run_.resize(context.copies.size());
-  uint32_t next = 0;
-  for (RegionId r = 0; r < context.copies.size(); ++r) {
-    for (const RegionCopy& copy : context.copies[r]) {
-      uint32_t run = kNone;
-      if (r > 0) {
-        for (size_t k = 0; k < context.copies[r - 1].size(); ++k) {
-          const RegionCopy& previous = context.copies[r - 1][k];
-          if (previous.host == copy.host && previous.begin == copy.begin && previous.end == copy.end)
-            run = run_[r - 1][k];
-        }
-      }
-      run_[r].push_back(run == kNone ? next++ : run);
-    }
-  }
-}
-
 void AtomicMarker::Append(const std::vector<ExpandedNode>& nodes, OriginId origin, uint32_t atomic,
                           bool whole_backward, std::vector<OrderItem>* items) {
-  if (atomic != kNone || !whole_backward) {
-    for (const ExpandedNode& node : nodes) items->push_back({node.node, origin, atomic});
-    return;
-  }
-  for (size_t i = 0; i < nodes.size();) {
-    const NodeTemplate& first = context_.dag.templates[nodes[i].node_template];
-    size_t end = i + 1;
-    PassSet passes = PassBit(first.pass);
-    if (IsBackward(first)) {
-      uint32_t run = run_[first.region][first.copy];
-      for (; end < nodes.size() && nodes[end].microbatch == nodes[i].microbatch; ++end) {
-        const NodeTemplate& next = context_.dag.templates[nodes[end].node_template];
-        if (!IsBackward(next) || run_[next.region][next.copy] != run) break;
-        passes = static_cast<PassSet>(passes | PassBit(next.pass));
-      }
-    }
-    uint32_t id = (passes & kPassB) == kPassB ? next_++ : kNone;
-    for (; i < end; ++i) items->push_back({nodes[i].node, origin, id});
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    items->push_back({nodes[i].node, origin, atomic});
+    if (atomic != kNone || !whole_backward || i + 1 == nodes.size() ||
+        nodes[i].microbatch != nodes[i + 1].microbatch)
+      continue;
+    const NodeTemplate& input = templates_[nodes[i].node_template];
+    const NodeTemplate& weight = templates_[nodes[i + 1].node_template];
+    bool whole = IsBackward(input) && IsBackward(weight) && input.pass == Pass::kBI &&
+                 weight.pass == Pass::kBW && input.region == weight.region && input.copy == weight.copy;
+    if (!whole) continue;
+    items->back().atomic = next_++;
+    items->push_back({nodes[i + 1].node, origin, items->back().atomic});
+    ++i;
   }
 }
 
 void ApplyOrder(BuildContext& context) {
   context.host_orders.resize(context.hosts.size());
-  AtomicMarker marker(context);
+  AtomicMarker marker(context.dag.templates);
   OrderReader reader(context, marker);
   std::vector<const Directive*> owner(context.hosts.size());
   context.ForEach<OrderDirective>([&](const Directive& directive, const OrderDirective& order) {

@@ -53,7 +53,7 @@ std::optional<Group> HostGroup(BuildContext& context, const GroupExpr& expr, Sou
       if (slice.axis == axis.name) extent = slice.end - slice.begin;
     }
     if (extent == 1) continue;
-    std::string batch = context.graph.SampleDim();
+    std::string batch = context.regions.graph.SampleDim();
     diag.Error(range, DiagKind::kBadPlace,
                fmt::format("{} has {} positions on axis '{}', but nothing is sharded over it", group->text,
                            extent, axis.name))
