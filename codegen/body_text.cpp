@@ -82,6 +82,7 @@ class Writer {
   std::string Text(const std::string& function) {
     for (uint32_t i = 0; i < body_.call_count; ++i) AddCall(i);
     std::string text = fmt::format("// {}\n", Summary());
+    if (body_.call_count == 0) return text + fmt::format("void {}(BodyContext&) {{}}\n", function);
     text += fmt::format("void {}({}) {{\n", function, BodyFunctionParameters(program_, body_));
     // Operands in the order of the formals, then scratch in the order of use.
     std::stable_sort(variables_.begin(), variables_.end(), [](const Variable& a, const Variable& b) {

@@ -7,3 +7,9 @@ piper_add_test(codegen_directory_test SOURCES codegen_directory_test.cpp LIBS pi
 piper_add_test(codegen_build_test LABEL slow SOURCES codegen_build_test.cpp codegen_job.cpp
                LIBS piper_codegen piper_job_storage piper_interpreter)
 set_target_properties(codegen_build_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+piper_add_test(tools_cli_test SOURCES tools_cli_test.cpp)
+piper_add_test(tools_compile_test LABEL slow SOURCES tools_compile_test.cpp)
+foreach(test tools_cli_test tools_compile_test)
+  target_compile_definitions(${test} PRIVATE PIPER_BINARY="$<TARGET_FILE:piper>" PIPERC_BINARY="$<TARGET_FILE:piperc>")
+  add_dependencies(${test} piper piperc)
+endforeach()

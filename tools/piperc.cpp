@@ -25,13 +25,15 @@ namespace piper::tools {
 namespace {
 
 void Declare(options::options_description& shown, options::options_description& hidden) {
-  shown.add_options()("output,o", options::value<std::string>()->value_name("DIR"),
-                      "directory for sources and executables")(
-      "emit", options::value<std::string>()->value_name("STAGE"),
-      "print ast, model, dag or program; cpp: only the sources, to DIR or printed")(
-      "target-cpu", options::value<std::string>()->default_value("native")->value_name("CPU"),
-      "what to compile for (-march); checked when the program starts")(
-      "jobs,j", options::value<int>()->value_name("N"), "compilers at a time (default: one a processor)");
+  // clang-format off
+  shown.add_options()
+      ("output,o", options::value<std::string>()->value_name("DIR"), "directory for sources and executables")
+      ("emit", options::value<std::string>()->value_name("STAGE"),
+       "print ast, model, dag or program; cpp: only the sources, to DIR or printed")
+      ("target-cpu", options::value<std::string>()->default_value("native")->value_name("CPU"),
+       "what to compile for (-march); checked when the program starts")
+      ("jobs,j", options::value<int>()->value_name("N"), "compilers at a time (default: one a processor)");
+  // clang-format on
   DeclareCommonOptions(shown);
   hidden.add_options()("toolchain", options::value<std::string>());
 }

@@ -27,24 +27,27 @@ namespace {
 
 void Declare(options::options_description& shown, options::options_description& hidden) {
   DeclareCommonOptions(shown);
-  shown.add_options()("execute", "run the programs with real numbers, all ranks in this process")(
-      "verify",
-      "compare losses, gradients and parameters with the single-device reference; exit 1 on a difference")(
-      "steps", options::value<int64_t>()->value_name("N"),
-      "steps to execute or verify (default: 3 with --verify)")(
-      "data", options::value<std::string>()->value_name("FILE"), "instead of the data that the file names")(
-      "synthetic", "random tokens instead of data")(
-      "trace", options::value<std::string>()->value_name("FILE"),
-      "write a Chrome trace of the dry run (with --execute: of the run)")(
-      "timeline", "draw the timeline (the default)")("no-timeline", "do not")(
-      "expand", "time every rank instead of one rank a role");
+  // clang-format off
+  shown.add_options()
+      ("execute", "run the programs with real numbers, all ranks in this process")
+      ("verify", "compare losses, gradients and parameters with the single-device reference; exit 1 on a difference")
+      ("steps", options::value<int64_t>()->value_name("N"), "steps to execute or verify (default: 3 with --verify)")
+      ("data", options::value<std::string>()->value_name("FILE"), "instead of the data that the file names")
+      ("synthetic", "random tokens instead of data")
+      ("metrics", options::value<std::string>()->value_name("FILE"), "with --execute: write metrics as JSON lines")
+      ("trace", options::value<std::string>()->value_name("FILE"),
+       "write a Chrome trace of the dry run (with --execute: of the run)")
+      ("timeline", "draw the timeline (the default)")
+      ("no-timeline", "do not")
+      ("expand", "time every rank instead of one rank a role");
+  // clang-format on
   hidden.add_options()("inject", options::value<std::string>());
 }
 
 struct RunOptions {
   bool execute = false, verify = false, synthetic = false, timeline = true, expand = false;
   int64_t steps = -1;
-  std::string data, trace, inject;
+  std::string data, trace, metrics, inject;
 };
 
 std::string Text(const options::variables_map& values, const char* name) {
@@ -86,6 +89,7 @@ int Execute(const ir::Plan& plan, const RunOptions& options) {
   local.evaluate = !job.eval.empty();
   local.data_path = options.data;
   local.trace_path = options.trace;
+  local.metrics_path = options.metrics;
   local.bodies = runtime::MakeInterpreter;
   runtime::LocalHooks hooks;
   int64_t printed = -1;
@@ -137,6 +141,7 @@ int Run(const options::variables_map& values) {
     return Fail(kExitUsage, "--steps: expected a number of at least 1");
   options.data = Text(values, "data");
   options.trace = Text(values, "trace");
+  options.metrics = Text(values, "metrics");
   options.inject = Text(values, "inject");
   if (values.count("timeline") != 0 && !options.timeline) {
     return Fail(kExitUsage, "--timeline and --no-timeline contradict each other");

@@ -12,13 +12,14 @@
 namespace piper::tools {
 
 void DeclareCommonOptions(options::options_description& shown) {
-  shown.add_options()("set",
-                      options::value<std::vector<std::string>>()->composing()->value_name("NAME=VALUE"),
-                      "replace a top-level let, an argument of the strategy or a number of the train block")(
-      "train", options::value<std::string>()->value_name("NAME"),
-      "which train block, where there are several")(
-      "diagnostics-format", options::value<std::string>()->default_value("human")->value_name("FORMAT"),
-      "human, json or sarif; to standard error");
+  // clang-format off
+  shown.add_options()
+      ("set", options::value<std::vector<std::string>>()->composing()->value_name("NAME=VALUE"),
+       "replace a top-level let, an argument of the strategy or a number of the train block")
+      ("train", options::value<std::string>()->value_name("NAME"), "which train block, where there are several")
+      ("diagnostics-format", options::value<std::string>()->default_value("human")->value_name("FORMAT"),
+       "human, json or sarif; to standard error");
+  // clang-format on
 }
 
 Session::Session(const options::variables_map& values) : diag_(sources_) {

@@ -8,6 +8,17 @@
 
 namespace piper::ir {
 
+namespace {
+
+bool IsCutTag(const Program& program, const std::string& tag) {
+  return std::any_of(program.directives.begin(), program.directives.end(), [&](const Directive& directive) {
+    const CutDirective* cut = std::get_if<CutDirective>(&directive.body);
+    return cut != nullptr && cut->as == tag;
+  });
+}
+
+}  // namespace
+
 using runtime::BufferKind;
 using runtime::TaskKind;
 
@@ -101,8 +112,11 @@ void RoleBuilder::AddBodies() {
     if (!body_index_.emplace(key, static_cast<uint32_t>(out_.bodies.size())).second) continue;
     const Body& body = index_.BodyOf(*local.node);
     const Region& region = index_.regions.regions[local.node->region];
+    // The model's own tags: regions of one kind are one function, whatever stage a `cut` put them in.
     std::string name;
-    for (const TagInstance& tag : graph_.tag_paths[region.tags]) name += (name.empty() ? "" : "_") + tag.name;
+    for (const TagInstance& tag : graph_.tag_paths[region.tags]) {
+      if (!IsCutTag(context_.program, tag.name)) name += (name.empty() ? "" : "_") + tag.name;
+    }
     if (name.empty()) name = "body";
     name += local.node->pass == Pass::kF    ? "_fwd"
             : local.node->pass == Pass::kBI ? "_bwd_input"

@@ -1,0 +1,221 @@
+// `piper` and `piperc` as a user runs them: exit codes, what goes where, and that --verify catches each
+// fault.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools_process.h"
+
+namespace piper::tools {
+namespace {
+
+using test::Outcome;
+
+constexpr const char* kSmall = R"(import std.gpt
+import std.schedules
+import std.strategies
+import std.topologies
+
+let layers = 4
+model net = gpt.GPT(layers = layers, embed = 16, heads = 2, vocab = 64, seq = 8)
+
+strategy grid(p: int, replicas: int, m: int) {
+  mesh (pp = p, dp = replicas)
+  cut embed, layer, head into p as stage
+  split batch into m as mb
+  shard batch over dp
+  zero 0 [*] as dp { bucket 4 KiB }
+  for s in 0..p {
+    place [stage = s] on pp[s]
+    order on pp[s] { schedules.one_f_one_b(s, p, m) }
+  }
+}
+
+train {
+  model        net
+  data         random()
+  global_batch 16
+  steps        3
+  optimizer    adamw(lr = 1e-3)
+  on           topologies.local(ranks = 4)
+  using        grid(p = 2, replicas = 2, m = 4)
+}
+
+test "1F1B keeps fewer activations" for m in [4, 8] {
+  let a = plan(net, strategies.one_f_one_b(p = 4, m = m))
+  let b = plan(net, strategies.gpipe(p = 4, m = m))
+  expect a.peak_memory < b.peak_memory
+  expect a learns b
+}
+)";
+
+class ToolsCli : public ::testing::Test {
+ protected:
+  void SetUp() override { Write("small.piper", kSmall); }
+  void Write(const std::string& name, const std::string& text) { std::ofstream(scratch_ / name) << text; }
+  std::string At(const std::string& name) const { return scratch_ / name; }
+  Outcome Piper(std::vector<std::string> arguments, const std::string& input = {}) {
+    arguments.insert(arguments.begin(), PIPER_BINARY);
+    return test::RunProgram(scratch_, arguments, input);
+  }
+  Outcome Piperc(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), PIPERC_BINARY);
+    return test::RunProgram(scratch_, arguments);
+  }
+  test::ScratchDirectory scratch_;
+};
+
+TEST_F(ToolsCli, HelpAndUsage) {
+  Outcome outcome = Piper({"--help"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.out.find("usage: piper COMMAND"), std::string::npos) << outcome.out;
+  for (const char* command : {"check", "run", "test", "fmt"}) {
+    outcome = Piper({command, "--help"});
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_EQ(outcome.out.rfind(std::string("usage: piper ") + command, 0), 0u) << outcome.out;
+    EXPECT_EQ(outcome.out.find("inject"), std::string::npos) << "hidden";
+  }
+  EXPECT_EQ(Piper({}).code, 2);
+  outcome = Piper({"frobnicate"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.err, "piper: error: there is no command 'frobnicate'\nhint: see piper --help\n");
+  outcome = Piper({"run"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.err, "piper: error: no file given\nusage: piper run [options] FILE\n");
+  EXPECT_EQ(Piper({"run", At("small.piper"), "--no-such-option"}).code, 2);
+  EXPECT_EQ(Piper({"run", At("small.piper"), "--steps", "0"}).code, 2);
+  EXPECT_EQ(Piper({"check", At("small.piper"), "--set", "nonsense"}).code, 2);
+  EXPECT_EQ(Piper({"check", At("small.piper"), "--diagnostics-format=xml"}).code, 2);
+  EXPECT_EQ(Piperc({At("small.piper")}).code, 2) << "no output directory";
+  EXPECT_EQ(Piperc({At("small.piper"), "--emit=everything"}).code, 2);
+  EXPECT_EQ(Piperc({At("small.piper"), "-o", At("out"), "--target-cpu=native -fplugin=x"}).code, 2);
+}
+
+TEST_F(ToolsCli, CheckIsSilentOrLocated) {
+  Outcome outcome = Piper({"check", At("small.piper")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out + outcome.err, "");
+  Write("bad.piper", std::string(kSmall) + "let x = layersy + 1\n");
+  outcome = Piper({"check", At("bad.piper")});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("bad.piper:37:9: error: "), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find('\x1b'), std::string::npos) << "colour without a terminal";
+  outcome = Piper({"check", At("bad.piper"), "--diagnostics-format=json"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_FALSE(nlohmann::json::parse(outcome.err).empty());
+  outcome = Piper({"check", At("bad.piper"), "--diagnostics-format=sarif"});
+  EXPECT_EQ(nlohmann::json::parse(outcome.err)["version"], "2.1.0");
+  EXPECT_EQ(Piper({"check", At("missing.piper")}).code, 1);
+  EXPECT_EQ(Piper({"check", "-"}, kSmall).code, 0);
+  EXPECT_EQ(Piper({"check", At("small.piper"), "--set", "m=3"}).code, 1)
+      << "16 samples over 2 replicas do not divide by 3";
+}
+
+TEST_F(ToolsCli, RunPrintsFiguresAndATimelineOf80Columns) {
+  const Outcome outcome = Piper({"run", At("small.piper")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.rfind("step time ", 0), 0u) << outcome.out;
+  for (const char* part : {"bubble ", "busy", "messages ", "peak memory", "rank 0, 1 |", "rank 2, 3 |"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_EQ(Piper({"run", At("small.piper")}).out, outcome.out) << "two runs differ";
+  EXPECT_EQ(Piper({"run", At("small.piper"), "--no-timeline"}).out.find(" |"), std::string::npos);
+  const Outcome expanded = Piper({"run", At("small.piper"), "--expand"});
+  EXPECT_NE(expanded.out.find("rank 3 |"), std::string::npos) << expanded.out;
+  EXPECT_EQ(expanded.out.substr(0, expanded.out.find('\n')), outcome.out.substr(0, outcome.out.find('\n')));
+}
+
+TEST_F(ToolsCli, TracesAreJson) {
+  for (const char* execute : {"", "--execute"}) {
+    std::vector<std::string> arguments = {"run", At("small.piper"), "--no-timeline", "--trace",
+                                          At("trace.json")};
+    if (*execute != '\0') arguments.push_back(execute);
+    const Outcome outcome = Piper(arguments);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const auto trace = nlohmann::json::parse(test::Contents(At("trace.json")));
+    const auto& events = trace.is_array() ? trace : trace["traceEvents"];
+    EXPECT_GT(events.size(), 50u);
+  }
+  EXPECT_EQ(Piper({"run", At("small.piper"), "--trace", At("no/such/trace.json")}).code, 74);
+}
+
+TEST_F(ToolsCli, VerifyIsBitwiseAndCatchesEachFault) {
+  Outcome outcome = Piper({"run", At("small.piper"), "--no-timeline", "--verify", "--steps", "3"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("bitwise equal to the single-device reference"), std::string::npos)
+      << outcome.out;
+  for (const char* fault : {"drop-accumulate", "swap-microbatch", "wrong-scale"}) {
+    outcome =
+        Piper({"run", At("small.piper"), "--no-timeline", "--verify", "--steps", "1", "--inject", fault});
+    EXPECT_EQ(outcome.code, 1) << fault << outcome.out << outcome.err;
+    EXPECT_NE(outcome.out.find("verify: DIFFERENT"), std::string::npos) << fault << outcome.out;
+    EXPECT_NE(outcome.out.find("  largest: "), std::string::npos) << fault;
+  }
+  EXPECT_EQ(Piper({"run", At("small.piper"), "--verify", "--inject", "gremlin"}).code, 2);
+}
+
+TEST_F(ToolsCli, TestsRun) {
+  Outcome outcome = Piper({"test", At("small.piper")});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("tests passed"), std::string::npos) << outcome.out;
+  Write("failing.piper",
+        std::string(kSmall) +
+            "test \"no bubble\" {\n  expect plan(net, strategies.gpipe(p = 4, m = 4)).bubble < 1 %\n}\n");
+  outcome = Piper({"test", At("failing.piper"), "--filter", "no bubble"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.out.find("FAILED no bubble"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.err.find("failing.piper:38:"), std::string::npos) << outcome.err;
+}
+
+TEST_F(ToolsCli, FormattingIsIdempotentAndChecked) {
+  Write("messy.piper", "let   x=1 // one\n\n\n\nlet y =x+ 1\n");
+  Outcome outcome = Piper({"fmt", "--check", At("messy.piper"), At("small.piper")});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.out, At("messy.piper") + "\n");
+  EXPECT_EQ(Piper({"fmt", At("messy.piper")}).code, 0);
+  EXPECT_EQ(test::Contents(At("messy.piper")), "let x = 1  // one\n\nlet y = x + 1\n");
+  EXPECT_EQ(Piper({"fmt", "--check", At("messy.piper")}).code, 0);
+  EXPECT_EQ(Piper({"fmt", "-"}, "let  z=2\n").out, "let z = 2\n");
+  EXPECT_EQ(Piper({"fmt", At("missing.piper")}).code, 74);
+  Write("broken.piper", "let = = 3\n");
+  EXPECT_EQ(Piper({"fmt", At("broken.piper")}).code, 1);
+  EXPECT_EQ(test::Contents(At("broken.piper")), "let = = 3\n");
+}
+
+TEST_F(ToolsCli, EachStageCanBePrinted) {
+  const struct {
+    const char* stage;
+    const char* part;
+  } stages[] = {{"ast", "small.piper"},
+                {"model", "cross_entropy"},
+                {"dag", "layer"},
+                {"program", "train role0"},
+                {"cpp", "int main("}};
+  for (const auto& [stage, part] : stages) {
+    const Outcome outcome = Piperc({At("small.piper"), std::string("--emit=") + stage});
+    EXPECT_EQ(outcome.code, 0) << stage << outcome.err;
+    if (std::string(stage) != "ast") {
+      EXPECT_NE(outcome.out.find(part), std::string::npos) << stage << "\n" << outcome.out.substr(0, 2000);
+    }
+    EXPECT_FALSE(outcome.out.empty()) << stage;
+    EXPECT_EQ(Piperc({At("small.piper"), std::string("--emit=") + stage}).out, outcome.out)
+        << stage << ": two runs differ";
+  }
+  Outcome outcome = Piperc({At("small.piper"), "--emit=cpp", "-o", At("out")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(test::Contents(At("out/src/role0.cpp")), "");
+  EXPECT_FALSE(std::filesystem::exists(At("out/role0")));
+}
+
+TEST_F(ToolsCli, AForeignDirectoryIsRefused) {
+  std::filesystem::create_directory(At("mine"));
+  Write("mine/thesis.txt", "important");
+  const Outcome outcome = Piperc({At("small.piper"), "--emit=cpp", "-o", At("mine")});
+  EXPECT_EQ(outcome.code, 74);
+  EXPECT_NE(outcome.err.find("was not written by piperc"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace piper::tools

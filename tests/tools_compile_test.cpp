@@ -1,0 +1,131 @@
+// From `.piper` text to processes: what piperc builds trains with the bits of `piper run`'s interpreter,
+// holds no interpreter, counts the messages that the dry run predicted, and is built again only if something
+// changed.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/tools_process.h"
+
+namespace piper::tools {
+namespace {
+
+using test::Outcome;
+
+constexpr const char* kProgram = R"(import std.gpt
+import std.schedules
+import std.topologies
+
+model net = gpt.GPT(layers = 4, embed = 16, heads = 2, vocab = 256, seq = 8)
+
+strategy grid(p: int, replicas: int, m: int) {
+  mesh (pp = p, dp = replicas)
+  cut embed, layer, head into p as stage
+  split batch into m as mb
+  shard batch over dp
+  zero 0 [*] as dp { bucket 4 KiB }
+  for s in 0..p {
+    place [stage = s] on pp[s]
+    order on pp[s] { schedules.one_f_one_b(s, p, m) }
+  }
+}
+
+train {
+  model        net
+  data         text("corpus.txt")
+  global_batch 16
+  steps        20
+  optimizer    adamw(lr = warmup(5, 1e-2), weight_decay = 0.1)
+  clip         1.0
+  seed         7
+  on           topologies.local(ranks = 4)
+  using        grid(p = 2, replicas = 2, m = 4)
+}
+)";
+
+class ToolsCompile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream(scratch_ / "program.piper") << kProgram;
+    std::ofstream corpus(scratch_ / "corpus.txt");
+    for (int i = 0; i < 400; ++i)
+      corpus << "line " << i << " of a text that repeats itself " << i * i << "\n";
+  }
+  Outcome Run(const std::vector<std::string>& arguments) { return test::RunProgram(scratch_, arguments); }
+  std::string At(const std::string& name) const { return scratch_ / name; }
+  test::ScratchDirectory scratch_;
+};
+
+std::vector<double> Losses(const std::string& metrics) {
+  std::vector<double> losses;
+  std::istringstream lines(test::Contents(metrics));
+  for (std::string line; std::getline(lines, line);) losses.push_back(nlohmann::json::parse(line)["loss"]);
+  return losses;
+}
+
+TEST_F(ToolsCompile, ExecutablesAreBitwiseTheInterpreter) {
+  Outcome outcome = Run({PIPERC_BINARY, At("program.piper"), "-o", At("out")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  outcome = Run({At("out/train"), "--quiet", "--out", At("run")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::vector<double> losses = Losses(At("run/metrics.jsonl"));
+  ASSERT_EQ(losses.size(), 20u);
+  EXPECT_LT(losses.back(), losses.front());
+
+  outcome = Run({PIPER_BINARY, "run", At("program.piper"), "--no-timeline", "--execute", "--metrics",
+                 At("interpreted.jsonl")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(Losses(At("interpreted.jsonl")), losses);
+  outcome = Run({PIPER_BINARY, "run", At("program.piper"), "--no-timeline", "--verify", "--steps", "20"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+
+  for (const char* name : {"out/role0", "out/role1", "out/train", "out/sample"}) {
+    EXPECT_EQ(test::Contents(At(name)).find("Interpreter"), std::string::npos) << name;
+  }
+  const Outcome sample =
+      Run({At("out/train"), "--sample", "20", "--resume", At("run"), "--seed", "3", "--prompt", "line"});
+  EXPECT_EQ(sample.code, 0) << sample.err;
+  EXPECT_EQ(sample.out.rfind("line", 0), 0u) << sample.out;
+  EXPECT_EQ(
+      Run({At("out/train"), "--sample", "20", "--resume", At("run"), "--seed", "3", "--prompt", "line"}).out,
+      sample.out);
+}
+
+TEST_F(ToolsCompile, AgainIsQuickAndAChangeIsSeen) {
+  ASSERT_EQ(Run({PIPERC_BINARY, At("program.piper"), "-o", At("out")}).code, 0);
+  const auto built = std::filesystem::last_write_time(At("out/role0"));
+  const std::string role = test::Contents(At("out/role0"));
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_EQ(Run({PIPERC_BINARY, At("program.piper"), "-o", At("out")}).code, 0);
+  EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 1.0);
+  EXPECT_EQ(std::filesystem::last_write_time(At("out/role0")), built);
+  ASSERT_EQ(Run({PIPERC_BINARY, At("program.piper"), "-o", At("out"), "--set", "m=2"}).code, 0);
+  EXPECT_NE(test::Contents(At("out/role0")), role);
+  ASSERT_EQ(Run({PIPERC_BINARY, At("program.piper"), "-o", At("out"), "-j", "1"}).code, 0);
+  EXPECT_EQ(test::Contents(At("out/role0")), role) << "two builds of one program differ";
+}
+
+TEST_F(ToolsCompile, TheTargetIsCheckedAtStart) {
+  // A processor with everything that any x86-64 level asks for would run it; this one may.
+  const Outcome built =
+      Run({PIPERC_BINARY, At("program.piper"), "-o", At("out"), "--target-cpu", "x86-64-v4"});
+  ASSERT_EQ(built.code, 0) << built.err;
+  const Outcome outcome = Run({At("out/train"), "--help"});
+  if (outcome.code != 0) {
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_NE(
+        outcome.err.find("error: this program was compiled for x86-64-v4, and this processor has no avx512"),
+        std::string::npos)
+        << outcome.err;
+  }
+  const Outcome refused =
+      Run({PIPERC_BINARY, At("program.piper"), "-o", At("other"), "--target-cpu", "no-such-cpu"});
+  EXPECT_EQ(refused.code, 74);
+  EXPECT_NE(refused.err.find("no-such-cpu"), std::string::npos) << refused.err;
+  EXPECT_FALSE(std::filesystem::exists(At("other")));
+}
+
+}  // namespace
+}  // namespace piper::tools
