@@ -9,6 +9,8 @@ execute_process(COMMAND ${PIPER_LLVM_CONFIG} --link-static --system-libs support
                 OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 separate_arguments(PIPER_LLVM_LIBS)
 separate_arguments(PIPER_LLVM_SYSTEM)
+# Support itself uses neither; asking for them would need two more development packages.
+list(FILTER PIPER_LLVM_SYSTEM EXCLUDE REGEX "z3|xml2")
 if(NOT TARGET piper_llvm)
   add_library(piper_llvm INTERFACE)
   target_include_directories(piper_llvm SYSTEM INTERFACE ${PIPER_LLVM_INCLUDE})
