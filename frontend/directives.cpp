@@ -12,8 +12,7 @@ namespace piper::frontend {
 using ir::DiagKind;
 using ir::UnitKind;
 
-// ----------------------------------------------------------------------------------------------------
-// strategies
+// ---- strategies
 
 Value Interpreter::EvaluateUsing(const FunctionInfo& unit, Expr& expr,
                                  std::vector<ArgumentOverride>* overrides) {
@@ -136,8 +135,7 @@ void Interpreter::CheckTag(std::string_view tag, SourceRange range) { (void)Coun
 
 ir::Selector Interpreter::DirectiveSelector(Expr& expr) { return EvalSelector(expr); }
 
-// ----------------------------------------------------------------------------------------------------
-// directives
+// ---- directives
 
 void Interpreter::ExecDirective(Stmt& statement) {
   switch (statement.kind) {

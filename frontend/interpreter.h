@@ -4,9 +4,10 @@
 // thrown as Abort; whoever can go on without the value (a directive, a field, a let) catches it, so that one
 // run reports several errors.
 //
-// The class is one, its bodies are grouped by what they evaluate: interpreter.cpp (frames, calls,
-// statements), expressions.cpp, selectors.cpp (selectors, schedules, groups), modules.cpp (modules and the
-// model graph), directives.cpp (strategies), topologies.cpp, natives.cpp.
+// The class is one, its bodies are grouped by what they evaluate: interpreter.cpp (frames, errors, top-level
+// values), statements.cpp, calls.cpp, expressions.cpp, operators.cpp, selectors.cpp (selectors, schedules,
+// groups), modules.cpp (modules and the model graph), directives.cpp (strategies), topologies.cpp,
+// natives.cpp.
 #pragma once
 
 #include <cstdint>

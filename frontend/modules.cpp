@@ -26,8 +26,7 @@ bool Elements(const std::vector<ir::Dim>& dims, int64_t* out) {
 
 }  // namespace
 
-// ----------------------------------------------------------------------------------------------------
-// instances
+// ---- instances
 
 Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std::vector<Value>* args,
                                SourceRange range) {
@@ -250,8 +249,7 @@ void Interpreter::AddParameters(const Value& value, ir::Graph* graph) {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------
-// forward
+// ---- forward
 
 Value Interpreter::CallForward(const Value& callee, const CallExpr* call, std::vector<Value>* args,
                                SourceRange range) {
@@ -563,7 +561,7 @@ Value Interpreter::EvalTag(TagExpr& expr) {
   return BlockValue(*expr.body);
 }
 
-// ---------------------------------------------------------------------------------------------------- types
+// ---- types
 
 void Interpreter::CheckTensor(const Value& value, const TypeRef& type, SourceRange range,
                               const std::string& what) {
@@ -655,7 +653,7 @@ ir::TensorType Interpreter::InputType(const TypeRef& type, int64_t batch) {
   return tensor;
 }
 
-// ---------------------------------------------------------------------------------------------------- the
+// ---- the
 // graph
 
 void Interpreter::CollectLosses(const InstanceObject& instance, const Value& value, ir::Graph* graph,

@@ -100,8 +100,7 @@ class Args {
 
 const Native& Self(std::string_view name) { return Natives()[static_cast<size_t>(FindNative(name))]; }
 
-// ----------------------------------------------------------------------------------------------------
-// numbers, lists
+// ---- numbers, lists
 
 // min(a, b, ..) or min(xs).
 Value Extreme(Interpreter& in, NativeCall& call, BinaryOp better, std::string_view name) {
@@ -286,7 +285,7 @@ Value Reversed(Interpreter& in, NativeCall& call) {
   return MakeList(std::move(items));
 }
 
-// ---------------------------------------------------------------------------------------------------- the
+// ---- the
 // model
 
 Value Size(Interpreter& in, NativeCall& call) {
@@ -332,8 +331,7 @@ Value Uniform(Interpreter& in, NativeCall& call) {
   return MakeInitializer({ir::Initializer::Kind::kUniform, low, high});
 }
 
-// ----------------------------------------------------------------------------------------------------
-// training
+// ---- training
 
 Value MakeRate(ir::LearningRate rate) {
   auto* object = new LearningRateObject;
@@ -479,7 +477,7 @@ Value RandomData(Interpreter& in, NativeCall& call) {
   return MakeData(std::move(spec));
 }
 
-// ---------------------------------------------------------------------------------------------------- tests
+// ---- tests
 
 // plan(model, strategy, on = topology, global_batch = n)
 Value PlanOf(Interpreter& in, NativeCall& call) {
@@ -558,7 +556,7 @@ int FindNative(std::string_view name) {
   return it == index->end() ? kNoSlot : it->second;
 }
 
-// ---------------------------------------------------------------------------------------------------- calls
+// ---- calls
 // of them
 
 std::vector<std::string> Interpreter::KindsReported(Expr& expr) {

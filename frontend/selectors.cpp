@@ -271,7 +271,7 @@ Value Interpreter::EvalBy(const Value& left, const Expr& right, SourceRange rang
   return MakeList(std::move(items));
 }
 
-// ---------------------------------------------------------------------------------------------------- steps
+// ---- steps
 
 void Interpreter::Yield(const Value& value, SourceRange range, ir::Schedule* sink) {
   auto count = [&](size_t steps) {
@@ -443,7 +443,7 @@ void Interpreter::YieldSteps(StepsStmt& steps) {
   sink.insert(sink.end(), std::make_move_iterator(expanded.begin()), std::make_move_iterator(expanded.end()));
 }
 
-// ---------------------------------------------------------------------------------------------------- groups
+// ---- groups
 
 const AxisObject::Axis* Interpreter::FindAxis(std::string_view name) const {
   if (strategy_ == nullptr) return nullptr;
