@@ -571,7 +571,11 @@ ir::DirectiveBody Interpreter::Shard(ShardStmt& shard) {
     (void)SizeOfDim(body.dims.back(), dim.range);
   }
   CheckAxisName(*shard.axis);
-  Value axis = Eval(*shard.axis);
+  Value axis;
+  {
+    Restore<bool> wanted(&axis_wanted_, true);
+    axis = Eval(*shard.axis);
+  }
   if (!axis.is(ValueKind::kAxis)) {
     Fail(shard.axis->range, DiagKind::kUnknownAxis,
          fmt::format("a dimension is sharded over an axis of a mesh, not {}", DescribeValue(axis)));
@@ -800,6 +804,7 @@ ir::DirectiveBody Interpreter::Assert(AssertStmt& statement) {
   if (body.metric == "exposed") body.select = DirectiveSelector(*call->args[0].value);
   if (body.metric == "bytes") {
     Expr& arg = *call->args[0].value;
+    Restore<bool> wanted(&axis_wanted_, true);
     Value axis = Eval(arg);
     if (!axis.is(ValueKind::kAxis)) FailType(arg.range, "the argument of bytes", "an axis", axis);
     for (const AxisObject::Axis& part : axis.as<AxisObject>().axes) {

@@ -97,6 +97,9 @@ Value Interpreter::EvalName(NameExpr& expr) {
       return Value::Of(ValueKind::kTagSum, object);
     }
   }
+  if (axis_wanted_) {
+    if (std::optional<Value> axis = PreferAxis(expr)) return *axis;
+  }
   switch (expr.frame) {
     case kFrameLocal: {
       const Value& value = current_->slots[expr.slot];
@@ -239,7 +242,12 @@ Value Interpreter::EvalIndex(IndexExpr& expr) {
       return MakeList({}, ValueKind::kQueue);  // queue[sel]
     }
   }
-  Value base = Eval(*expr.base);
+  Value base;
+  {
+    Restore<bool> wanted(&axis_wanted_, true);
+    base = Eval(*expr.base);
+  }
+  Restore<bool> not_inside(&axis_wanted_, false);
   switch (base.kind()) {
     case ValueKind::kSelector: {
       ir::Selector narrow;
@@ -279,6 +287,9 @@ Value Interpreter::EvalIndex(IndexExpr& expr) {
 }
 
 Value Interpreter::EvalMember(MemberExpr& expr) {
+  if (expr.base->kind == ExprKind::kName && expr.member.name == names::kSize) {
+    if (std::optional<Value> axis = PreferAxis(As<NameExpr>(*expr.base))) return MemberOf(*axis, expr.member, expr.range);
+  }
   return MemberOf(Eval(*expr.base), expr.member, expr.range);
 }
 

@@ -283,6 +283,8 @@ class Interpreter {
   ir::GroupExpr GroupOf(Expr& expr);
   Value IndexAxis(const AxisObject& axis, List<Item> items, SourceRange range);
   const AxisObject::Axis* FindAxis(std::string_view name) const;
+  // The axis that a name denotes where an axis is wanted, although a local int has the same name.
+  std::optional<Value> PreferAxis(const NameExpr& expr) const;
 
   // modules.cpp
   Value Instantiate(const ModuleInfo& info, const CallExpr* call, std::vector<Value>* args,
@@ -366,6 +368,7 @@ class Interpreter {
   GraphSession* graph_ = nullptr;
   uint64_t builds_ = 0;
   std::vector<ArgumentOverride>* argument_overrides_ = nullptr;
+  bool axis_wanted_ = false;  // a name is an axis rather than a number: `strategy s(dp: int) { mesh (dp = dp) .. }`
   const CutStmt* cut_ = nullptr;  // its tags are values while its list is evaluated
   struct StepCounter {
     int64_t stage;

@@ -453,6 +453,17 @@ const AxisObject::Axis* Interpreter::FindAxis(std::string_view name) const {
   return nullptr;
 }
 
+std::optional<Value> Interpreter::PreferAxis(const NameExpr& expr) const {
+  if (strategy_ == nullptr || expr.frame != kFrameLocal || !current_->slots[expr.slot].is(ValueKind::kInt)) {
+    return std::nullopt;
+  }
+  const AxisObject::Axis* axis = FindAxis(program_.ast.names.Text(expr.name));
+  if (axis == nullptr) return std::nullopt;
+  auto* object = new AxisObject;
+  object->axes.push_back(*axis);
+  return Value::Of(ValueKind::kAxis, object);
+}
+
 Value Interpreter::IndexAxis(const AxisObject& axis, List<Item> items, SourceRange range) {
   if (items.size() != 1 || items[0].value == nullptr || items[0].key.name != kNoName) {
     Fail(range, DiagKind::kBadArguments, "an axis is indexed by one int or range");
@@ -505,6 +516,7 @@ void Interpreter::CheckAxisName(const Expr& expr) {
 
 ir::GroupExpr Interpreter::GroupOf(Expr& expr) {
   CheckAxisName(expr);
+  Restore<bool> wanted(&axis_wanted_, true);
   Value value = Eval(expr);
   if (value.is(ValueKind::kGroup)) {
     ir::GroupExpr group = value.as<GroupObject>().group;

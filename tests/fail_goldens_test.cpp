@@ -17,9 +17,7 @@
 #include "frontend/test_runner.h"
 #include "ir/support/diagnostics.h"
 #include "ir/support/source.h"
-#ifdef PIPER_TEST_PIPELINE
 #include "ir/pipeline.h"
-#endif
 
 namespace piper {
 namespace {
@@ -63,15 +61,9 @@ Case ReadCase(const std::string& path) {
 class Plans : public frontend::PlanService {
  public:
   std::optional<Figures> Plan(const ir::Program& program, ir::DiagnosticEngine& diag) override {
-#ifdef PIPER_TEST_PIPELINE
     std::optional<ir::Plan> plan = ir::BuildPlan(program, diag);
     if (!plan) return std::nullopt;
-    return Figures{{ "step_time", { static_cast<double>(plan->simulation.step_time), ir::UnitKind::kTime } }};
-#else
-    (void)program;
-    (void)diag;
-    return Figures{{"step_time", {1, ir::UnitKind::kTime}}};
-#endif
+    return Figures{{ "step_time", { static_cast<double>(plan->simulation.makespan), ir::UnitKind::kTime } }};
   }
   std::optional<bool> Learns(const ir::Program&, const ir::Program&, std::string* why,
                              ir::DiagnosticEngine&) override {
@@ -91,9 +83,9 @@ std::string Refuse(const Case& test, std::set<ir::DiagKind>* kinds) {
   } else {
     std::optional<ir::Program> program = frontend::LoadProgram(test.path, options, sources, diag);
     EXPECT_EQ(program.has_value(), !diag.HasErrors());
-#ifdef PIPER_TEST_PIPELINE
-    if (program) EXPECT_EQ(ir::BuildPlan(*program, diag).has_value(), !diag.HasErrors());
-#endif
+    if (program) {
+      EXPECT_EQ(ir::BuildPlan(*program, diag).has_value(), !diag.HasErrors());
+    }
   }
   for (const ir::Diagnostic& diagnostic : diag.diagnostics()) kinds->insert(diagnostic.kind);
   return diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
