@@ -1,6 +1,5 @@
-// Every file tests/fail/fail_*.piper is refused with exactly the diagnostics that its last comment block
-// shows, from
-// `// expect:` on. Rewrite the blocks with PIPER_UPDATE_GOLDENS=1. Lines `// set: name=value` are `--set`s,
+// Every file tests/fail/fail_*.piper is refused with exactly the diagnostics that its last comment block shows,
+// from `// expect:` on. Rewrite the blocks with PIPER_UPDATE_GOLDENS=1. Lines `// set: name=value` are `--set`s,
 // `// run: test` runs the file's tests instead of loading it.
 #include <algorithm>
 #include <cstdlib>
@@ -84,7 +83,8 @@ std::string Refuse(const Case& test, std::set<ir::DiagKind>* kinds) {
     std::optional<ir::Program> program = frontend::LoadProgram(test.path, options, sources, diag);
     EXPECT_EQ(program.has_value(), !diag.HasErrors());
     if (program) {
-      EXPECT_EQ(ir::BuildPlan(*program, diag).has_value(), !diag.HasErrors());
+      bool planned = ir::BuildPlan(*program, diag).has_value();
+      EXPECT_EQ(planned, !diag.HasErrors());
     }
   }
   for (const ir::Diagnostic& diagnostic : diag.diagnostics()) kinds->insert(diagnostic.kind);
