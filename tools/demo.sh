@@ -8,6 +8,8 @@ text=${3:-}
 steps=200
 bound=2.44   # the bigram entropy of the default text, in nats a byte
 
+mkdir -p "$out"
+
 say() { printf '\n== %s\n' "$*"; }
 
 say "compile: piperc examples/gpt_1f1b.piper -o $out/program"
