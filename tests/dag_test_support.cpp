@@ -208,6 +208,24 @@ std::string TestProgram::Refusal() {
   return Diagnostics();
 }
 
+TestProgram Bidirectional(int64_t dp) {
+  TestProgram test({2, 16, 4, true}, 2 * dp);
+  test.Mesh({{"pp", 2}, {"dp", dp}});
+  if (dp > 1) test.ShardBatch({"dp"});
+  test.Cut(2);
+  SplitDirective split;
+  split.dim = "batch";
+  split.parts = {{2, "dir"}, {2, "mb"}};
+  test.Add("split batch into 2 as dir, 2 as mb", split);
+  for (int64_t s = 0; s < 2; ++s) {
+    for (int64_t dir = 0; dir < 2; ++dir) {
+      PlaceDirective place{Sel(0, {{"stage", s}, {"dir", dir}}), test.At("pp", dir == 0 ? s : 1 - s)};
+      test.Add("place [stage = s, dir = d] on pp[..]", place);
+    }
+  }
+  return test;
+}
+
 std::string LinesWith(const std::string& text, const std::vector<std::string>& words) {
   std::istringstream in(text);
   std::string line, out;

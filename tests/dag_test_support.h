@@ -94,6 +94,9 @@ class TestProgram {
   std::unique_ptr<DiagnosticEngine> diag_;
 };
 
+// Two stages with two copies each, one a direction (tied embedding), on (pp = 2, dp).
+TestProgram Bidirectional(int64_t dp);
+
 // The lines of a text that contain one of the words.
 std::string LinesWith(const std::string& text, const std::vector<std::string>& words);
 

@@ -6,3 +6,4 @@ piper_add_test(gradients_test SOURCES gradients_test.cpp LIBS piper_dag_test_sup
 piper_add_test(dag_scale_test SOURCES dag_scale_test.cpp LIBS piper_dag_test_support)
 piper_add_test(directive_layout_test SOURCES directive_layout_test.cpp LIBS piper_dag_test_support)
 piper_add_test(directive_order_test SOURCES directive_order_test.cpp LIBS piper_dag_test_support)
+piper_add_test(dag_order_test SOURCES dag_order_test.cpp LIBS piper_dag_test_support)

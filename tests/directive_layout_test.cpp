@@ -116,6 +116,45 @@ TEST(Cut, BalancedPartitions) {
   EXPECT_EQ(BalancedPartition({V(9, 2), V(9, 1)}), (V{3, 6}));
 }
 
+TEST(Cut, BalancedIsOptimal) {
+  // All partitions of small random instances.
+  uint64_t state = 3;
+  for (int round = 0; round < 200; ++round) {
+    auto next = [&] { return (state = state * 6364136223846793005ull + 1442695040888963407ull) >> 40; };
+    size_t units = 1 + next() % 8, parts = 1 + next() % units;
+    std::vector<std::vector<int64_t>> cost(parts, std::vector<int64_t>(units));
+    for (auto& row : cost) {
+      for (int64_t& c : row) c = static_cast<int64_t>(next() % 9);
+    }
+    int64_t best = INT64_MAX;
+    for (uint32_t cuts = 0; cuts < (1u << (units - 1)); ++cuts) {
+      if (static_cast<size_t>(__builtin_popcount(cuts)) != parts - 1) continue;
+      int64_t worst = 0, sum = 0;
+      size_t part = 0;
+      for (size_t u = 0; u < units; ++u) {
+        sum += cost[part][u];
+        worst = std::max(worst, sum);
+        if (u + 1 < units && (cuts >> u & 1)) {
+          ++part;
+          sum = 0;
+        }
+      }
+      best = std::min(best, worst);
+    }
+    std::vector<int64_t> sizes = BalancedPartition(cost);
+    int64_t worst = 0;
+    size_t unit = 0;
+    for (size_t part = 0; part < parts; ++part) {
+      int64_t sum = 0;
+      ASSERT_GE(sizes[part], 1);
+      for (int64_t i = 0; i < sizes[part]; ++i) sum += cost[part][unit++];
+      worst = std::max(worst, sum);
+    }
+    EXPECT_EQ(unit, units);
+    EXPECT_EQ(worst, best);
+  }
+}
+
 TEST(Cut, TagsEveryRegion) {
   TestProgram with({4, 8, 4, false, false, true}, 1), without({4, 8, 4, false, false, true}, 1);
   with.Cut(3);
@@ -257,24 +296,6 @@ TEST(Place, RecordsDevicesAndMakesMessages) {
   with.Place(1, "pp", 0);
   // Without any `place` stage s is on pp[s].
   ExpectMatters(with, without, "directive_place.txt", {"node \"F ", "node \"send", "node \"recv"});
-}
-
-TestProgram Bidirectional(int64_t dp) {
-  TestProgram test({2, 16, 4, true}, 2 * dp);
-  test.Mesh({{"pp", 2}, {"dp", dp}});
-  if (dp > 1) test.ShardBatch({"dp"});
-  test.Cut(2);
-  SplitDirective split;
-  split.dim = "batch";
-  split.parts = {{2, "dir"}, {2, "mb"}};
-  test.Add("split batch into 2 as dir, 2 as mb", split);
-  for (int64_t s = 0; s < 2; ++s) {
-    for (int64_t dir = 0; dir < 2; ++dir) {
-      PlaceDirective place{Sel(0, {{"stage", s}, {"dir", dir}}), test.At("pp", dir == 0 ? s : 1 - s)};
-      test.Add("place [stage = s, dir = d] on pp[..]", place);
-    }
-  }
-  return test;
 }
 
 TEST(Place, CopiesOfAStageAreSynchronised) {

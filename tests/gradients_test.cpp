@@ -12,7 +12,7 @@ namespace {
 struct Case {
   const char* name;
   int64_t p, m, dp;
-  bool tied, clip;
+  bool tied, clip, copies = false;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -119,10 +119,10 @@ std::string Doubled(const std::vector<std::string>& lines, const std::string& qu
 
 TEST_P(Sabotage, EveryEditIsRefused) {
   const Case& c = GetParam();
-  TestProgram test({3, 32, 4, c.tied}, c.p * c.dp);
+  TestProgram test = c.copies ? Bidirectional(c.dp) : TestProgram({3, 32, 4, c.tied}, c.p * c.dp);
   test.program.train.clip = c.clip ? 1.0 : 0.0;
-  test.Pipeline(c.p, c.m, c.dp);
-  if (c.p > 1) test.OneForwardOneBackward(c.p, c.m);
+  if (!c.copies) test.Pipeline(c.p, c.m, c.dp);
+  if (!c.copies && c.p > 1) test.OneForwardOneBackward(c.p, c.m);
   BuiltDag built = test.MustBuild();
   std::string text = DagToText(built.dag);
   ASSERT_TRUE(Prove(text, built.regions).empty()) << last_;
@@ -184,7 +184,9 @@ INSTANTIATE_TEST_SUITE_P(
     Plans, Sabotage,
     ::testing::Values(Case{"single", 1, 2, 1, false, false}, Case{"single_tied", 1, 2, 1, true, false},
                       Case{"dp", 1, 2, 4, true, false}, Case{"pp_tied", 3, 4, 1, true, true},
-                      Case{"pp_dp_tied", 2, 4, 2, true, false}, Case{"pp_dp_clip", 2, 4, 2, true, true}),
+                      Case{"pp_dp_tied", 2, 4, 2, true, false}, Case{"pp_dp_clip", 2, 4, 2, true, true},
+                      Case{"copies", 2, 4, 1, true, false, true},
+                      Case{"copies_dp_clip", 2, 4, 2, true, true, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

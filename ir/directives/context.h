@@ -59,7 +59,10 @@ struct FusedCost {
 
 struct BuildContext {
   BuildContext(const Program& p, bool forward, DiagnosticEngine& d)
-      : program(p), diag(d), forward_only(forward) {}
+      : program(p), diag(d), forward_only(forward), errors_before_(d.error_count()) {}
+
+  // This build has reported an error; what was in `diag` before does not count.
+  bool Failed() const { return diag.error_count() != errors_before_; }
 
   const Program& program;
   DiagnosticEngine& diag;
@@ -126,6 +129,7 @@ struct BuildContext {
   bool ReportIfEmpty(const Selector& selector, SourceRange fallback);
 
  private:
+  size_t errors_before_;
   std::map<std::string, uint32_t> names_;
 };
 

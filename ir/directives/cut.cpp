@@ -262,7 +262,7 @@ std::vector<int64_t> BalancedPartition(const std::vector<std::vector<int64_t>>& 
 void ApplyCut(BuildContext& context, const RegionBuilder& build_regions) {
   DiagnosticEngine& diag = context.diag;
   const Directive* directive = context.Single<CutDirective>("`cut`");
-  if (directive == nullptr || diag.HasErrors()) return;
+  if (directive == nullptr || context.Failed()) return;
   const auto& cut = std::get<CutDirective>(directive->body);
   Graph& graph = context.graph;
   std::set<std::string> tags;

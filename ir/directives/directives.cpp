@@ -37,36 +37,33 @@ constexpr const char* kInsertedNames[] = {"send",       "recv",       "accumulat
 
 std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, DiagnosticEngine& diag,
                                      const std::function<RegionGraph(const Graph&)>& build_regions) {
-  // Each phase reports what it finds and the build stops at its end; what earlier builds reported does not
-  // count.
-  size_t errors = diag.error_count();
-  auto failed = [&] { return diag.error_count() != errors; };
+  // Each phase reports what it finds and the build stops at its end.
   BuildContext context(program, forward_only, diag);
   context.graph = program.model;
   for (const char* name : kInsertedNames) context.vocabulary.AddInserted(InternName(name));
 
   ApplyMesh(context);  // axes over devices
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
   ApplyShard(context);  // which axes replicate
   ApplySplit(context);  // microbatches; the graph is at the slice's shapes
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
   ApplyCut(context, build_regions);  // every operation has a stage
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
   ApplyRecompute(context);
   ApplyOffload(context);
   ApplyFreeze(context);  // parameters marked
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
   context.regions = build_regions(context.graph);
   context.graph = Graph();
   ApplyPlace(context);  // every (region, microbatch) has one host
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
   std::vector<ReducePolicy> policies = ApplyZero(context);
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
 
   // All nodes: compute, messages, gradient synchronisation, the loss.
   AddComputeNodes(context);
   AddCommunication(context);
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
   AddGradientSync(context, policies);
   AddLossNodes(context);
   context.IndexTemplates();
@@ -78,17 +75,17 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   ApplyNumerics(context);
   ApplySlowdown(context);
   CheckAssertions(context);
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
 
   // Orders: what is listed, then every stream completely.
   ApplyOrder(context);
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
   CheckFusedCosts(context);
   BuildStreamOrders(context);
   ApplyEdge(context);
   if (!forward_only) ApplyLimit(context);
   RecordExpression(context);
-  if (failed()) return std::nullopt;
+  if (context.Failed()) return std::nullopt;
   context.dag.forward_only = forward_only;
   return BuiltDag{std::move(context.regions), std::move(context.dag)};
 }

@@ -65,7 +65,7 @@ void ApplyFreeze(BuildContext& context) {
   });
   bool trainable = false;
   for (const Parameter& parameter : graph.parameters) trainable |= !parameter.frozen;
-  if (!trainable && !graph.parameters.empty() && !context.forward_only && !diag.HasErrors()) {
+  if (!trainable && !graph.parameters.empty() && !context.forward_only && !context.Failed()) {
     context.ForEach<FreezeDirective>([&](const Directive& directive, const FreezeDirective&) {
       if (trainable) return;
       diag.Error(directive.range, DiagKind::kBadFreeze, "nothing is left to train")

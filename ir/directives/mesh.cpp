@@ -201,7 +201,7 @@ void ApplyMesh(BuildContext& context) {
   if (unnamed != context.meshes.end()) std::rotate(context.meshes.begin(), unnamed, unnamed + 1);
   context.dag.device_count = static_cast<uint32_t>(std::max<int64_t>(devices, 1));
   auto idle = std::count(used.begin(), used.end(), false);
-  if (idle > 0 && !context.forward_only && !context.diag.HasErrors()) {
+  if (idle > 0 && !context.forward_only && !context.Failed()) {
     context.diag
         .Warning(context.meshes.front().range, DiagKind::kBadMesh,
                  fmt::format("{} of {} devices belong to no mesh and stay idle", idle, used.size()))

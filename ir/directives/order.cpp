@@ -453,7 +453,7 @@ void ApplyOrder(BuildContext& context) {
   // Hosts whose compute stream no order mentions: F then B per microbatch.
   NameId compute = InternName("compute");
   Dag& dag = context.dag;
-  for (size_t index = 0; index < context.hosts.size() && !context.diag.HasErrors(); ++index) {
+  for (size_t index = 0; index < context.hosts.size() && !context.Failed(); ++index) {
     HostOrder& order = context.host_orders[index];
     bool ordered = std::any_of(order.streams.begin(), order.streams.end(),
                                [&](const ListedStream& l) { return l.stream == compute; });

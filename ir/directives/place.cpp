@@ -286,11 +286,10 @@ void ApplyPlace(BuildContext& context) {
   bool any = false;
   context.ForEach<PlaceDirective>([&](const Directive& directive, const PlaceDirective& place) {
     any = true;
-    if (!context.diag.HasErrors())
-      placer.Place(place.select, place.group, directive.range, directive.overrides);
+    if (!context.Failed()) placer.Place(place.select, place.group, directive.range, directive.overrides);
   });
   if (!any) PlaceByDefault(context, &placer);
-  if (context.diag.HasErrors()) return;
+  if (context.Failed()) return;
   placer.Finish();
 }
 
