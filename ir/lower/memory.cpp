@@ -68,6 +68,8 @@ class Packer {
         remaining_(role.buffers.size()),
         offset_(role.buffers.size(), 0),
         pending_(role.streams.size()),
+        held_(role.streams.size()),
+        holds_(role.buffers.size()),
         group_peak_(role.streams.size(), 0) {
     for (uint32_t b = 0; b < role.buffers.size(); ++b) remaining_[b] = users_.first[b + 1] - users_.first[b];
   }
@@ -113,7 +115,7 @@ class Packer {
     const Task& task = role_.tasks[t];
     clock_.Enter(t, task.stream, role_.waits.data() + task.first_wait, task.wait_count, role_.tasks);
     // Within a fused node the part before this one is over; what it freed serves its successors only.
-    if (InGroup(t) && !FirstOfGroup(t)) Free(t - 1, &pending_[task.stream]);
+    if (InGroup(t) && !FirstOfGroup(t)) FreeWithinGroup(t - 1);
     for (uint32_t i = 0; i < task.operand_count; ++i) {
       const uint32_t b = role_.task_operands[task.first_operand + i];
       if (!IsSlot(role_.buffers[b]) || range_[b] != kNone) continue;
@@ -172,29 +174,54 @@ class Packer {
   void End(uint32_t t) {
     const Task& task = role_.tasks[t];
     if (!InGroup(t)) {
-      Free(t, nullptr);
+      Free(t);
       return;
     }
     // The parts of a fused node end together; what they freed is free from now on.
     if (!LastOfGroup(t)) return;
     live_ -= group_peak_[task.stream];
-    Free(t, nullptr);
+    Free(t);
+    for (uint32_t b : held_[task.stream]) {
+      --holds_[b].count;
+      if (remaining_[b] > 0) FreeOne(b);
+    }
+    held_[task.stream].clear();
     for (uint32_t b : pending_[task.stream]) arena_.Release(range_[b]);
     pending_[task.stream].clear();
   }
 
-  // One use of each operand is over. Buffers without another are released, or put on `later`.
-  void Free(uint32_t t, std::vector<uint32_t>* later) {
+  // One use of each operand is over. Buffers without another are released.
+  void Free(uint32_t t) {
+    const Task& task = role_.tasks[t];
+    for (uint32_t i = 0; i < task.operand_count; ++i) FreeOne(role_.task_operands[task.first_operand + i]);
+  }
+  void FreeOne(uint32_t b) {
+    if (--remaining_[b] > 0 || !IsSlot(role_.buffers[b])) return;
+    live_ -= role_.buffers[b].bytes;
+    arena_.Release(range_[b]);
+  }
+
+  // The same for a part of a fused node that goes on: for other streams its uses last until the node's end.
+  // So they are held back, unless nobody else has a use left: then later parts may have the bytes.
+  void FreeWithinGroup(uint32_t t) {
     const Task& task = role_.tasks[t];
     for (uint32_t i = 0; i < task.operand_count; ++i) {
       const uint32_t b = role_.task_operands[task.first_operand + i];
-      if (--remaining_[b] > 0 || !IsSlot(role_.buffers[b])) continue;
-      live_ -= role_.buffers[b].bytes;
-      if (later != nullptr) {
-        later->push_back(b);
-      } else {
-        arena_.Release(range_[b]);
+      if (!IsSlot(role_.buffers[b])) {
+        --remaining_[b];
+        continue;
       }
+      Hold& hold = holds_[b];
+      const uint32_t own = hold.count > 0 && hold.stream == task.stream ? hold.count : 0;
+      if (remaining_[b] > own + 1) {
+        hold.stream = hold.count > 0 && hold.stream != task.stream ? kNone : task.stream;
+        ++hold.count;
+        held_[task.stream].push_back(b);
+        continue;
+      }
+      remaining_[b] = 0;
+      live_ -= role_.buffers[b].bytes;
+      pending_[task.stream].push_back(b);
     }
   }
 
@@ -233,6 +260,13 @@ class Packer {
   std::vector<uint32_t> remaining_;  // users to come
   std::vector<int64_t> offset_;
   std::vector<std::vector<uint32_t>> pending_;  // per stream: freed within the fused node that runs
+  struct Hold {
+    uint32_t count = 0;
+    uint32_t stream = 0;  // of all of them, or kNone
+  };
+  std::vector<std::vector<uint32_t>>
+      held_;                         // likewise: uses that are over for its parts only, one entry a use
+  std::vector<Hold> holds_;          // per buffer: its entries in held_
   std::vector<int64_t> group_peak_;  // per stream: what its fused node needs beyond its state at the end
   std::vector<uint32_t> former_;
   std::vector<std::pair<uint32_t, uint32_t>> added_;  // (task, awaited)
