@@ -1,4 +1,2 @@
 # The documentation against the code.
-if(TARGET piper_frontend)
-  piper_add_test(docs_test SOURCES docs_test.cpp LIBS piper_frontend)
-endif()
+piper_add_test(docs_test SOURCES docs_test.cpp LIBS piper_frontend piper_pipeline)
