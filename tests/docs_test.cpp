@@ -1,8 +1,9 @@
-// The documentation against the code: every directive, operation, function and kind of diagnostic has its place in
-// docs/language.md, every link leads somewhere, and every example of every page is loaded by the front end.
+// The documentation against the code: every directive, operation, function and kind of diagnostic has its
+// place in docs/language.md, every link leads somewhere, and every example of every page is loaded; those
+// that hold a train block are planned and proved.
 //
 // A fenced block ```piper is a file of its own; behind the language may stand
-//   run             the file has a train block and loads as a program
+//   run             the file has a train block
 //   strategy        the body of a strategy, in the frame of kStrategyFrame
 //   forward         the body of a forward, in the frame of kForwardFrame
 //   fails=KIND      the example is refused with that kind of diagnostic
@@ -17,6 +18,7 @@
 #include "frontend/frontend.h"
 #include "frontend/natives.h"
 #include "ir/model/operations.h"
+#include "ir/pipeline.h"
 #include "ir/support/diagnostics.h"
 
 namespace piper {
@@ -87,8 +89,8 @@ std::vector<fs::path> Pages() {
   return {pages.begin(), pages.end()};
 }
 
-// The text under each heading, by its text without the hashes; of headings that occur twice both, one behind the
-// other. Headings within fences do not count.
+// The text under each heading, by its text without the hashes; of headings that occur twice both, one behind
+// the other. Headings within fences do not count.
 std::map<std::string, std::string> Sections(const std::string& text, std::string_view hashes) {
   std::map<std::string, std::string> sections;
   std::string current;
@@ -167,9 +169,11 @@ TEST(Docs, EveryDirectiveHasAHeadingWithAnExample) {
     at = end;
     ++words;
     const std::string& section = sections[word];
-    EXPECT_FALSE(section.empty()) << "docs/language.md has no heading '### " << word << "' among the directives";
+    EXPECT_FALSE(section.empty()) << "docs/language.md has no heading '### " << word
+                                  << "' among the directives";
     EXPECT_NE(section.find("```piper strategy"), std::string::npos) << word << " has no example";
-    EXPECT_NE(section.find("| before | after"), std::string::npos) << word << " does not show the graph before and after";
+    EXPECT_NE(section.find("| before | after"), std::string::npos)
+        << word << " does not show the graph before and after";
   }
   EXPECT_GE(words, 20u);
 }
@@ -183,8 +187,10 @@ TEST(Docs, EveryOperationHasAHeadingWithItsFormAndAnExample) {
     std::string name(rule->name());
     known.insert(name);
     const std::string& section = sections[name];
-    ASSERT_FALSE(section.empty()) << "docs/language.md has no heading '### " << name << "' among the operations";
-    EXPECT_NE(section.find(ir::Signature(*rule)), std::string::npos) << "the form is " << ir::Signature(*rule);
+    ASSERT_FALSE(section.empty()) << "docs/language.md has no heading '### " << name
+                                  << "' among the operations";
+    EXPECT_NE(section.find(ir::Signature(*rule)), std::string::npos)
+        << "the form is " << ir::Signature(*rule);
     EXPECT_NE(section.find("```piper forward"), std::string::npos) << name << " has no example";
   }
   for (const auto& [name, _] : sections) EXPECT_EQ(known.count(name), 1u) << name << " is no operation";
@@ -194,7 +200,8 @@ TEST(Docs, EveryFunctionOfTheLanguageIsListed) {
   std::string text = ReadText("docs/language.md");
   for (const frontend::Native& native : frontend::Natives()) {
     std::string name(native.name);
-    bool listed = text.find("`" + name + "(") != std::string::npos || text.find("`" + name + "`") != std::string::npos;
+    bool listed =
+        text.find("`" + name + "(") != std::string::npos || text.find("`" + name + "`") != std::string::npos;
     EXPECT_TRUE(listed) << name;
   }
 }
@@ -260,12 +267,16 @@ TEST(Docs, EveryExampleLoads) {
       ir::DiagnosticEngine diag(sources);
       frontend::LoadOptions options;
       options.text = FullText(example);
-      bool whole = !example.words.empty();
-      bool loaded = whole ? frontend::LoadProgram("examples/example.piper", options, sources, diag).has_value()
-                          : frontend::CheckFile("examples/example.piper", options, sources, diag);
-      if (example.fails.empty()) {
-        EXPECT_TRUE(loaded) << diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+      bool accepted = false;
+      if (example.words.empty()) {
+        accepted = frontend::CheckFile("examples/example.piper", options, sources, diag);
+      } else if (auto program = frontend::LoadProgram("examples/example.piper", options, sources, diag)) {
+        accepted = ir::BuildPlan(*program, diag).has_value();
       }
+      std::string report = diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+      EXPECT_EQ(accepted, example.fails.empty()) << report;
+      std::string kind = example.fails.empty() ? "" : "[" + example.fails + "]";
+      EXPECT_NE(report.find(kind), std::string::npos) << report;
     }
   }
   EXPECT_GE(count, 60u);
