@@ -311,6 +311,20 @@ TEST(Place, CopiesOfAStageAreSynchronised) {
   EXPECT_NE(text.find("group \"pp[0] + pp[1]\" 0 2 1 3"), std::string::npos) << text;
 }
 
+TEST(Place, ManyReplicasCostWhatOneDoes) {
+  TestProgram test({6, 32768, 4, true}, 16384);
+  test.program.train.clip = 1;
+  test.Pipeline(4, 8, 4096);
+  test.OneForwardOneBackward(4, 8);
+  BuiltDag built = test.MustBuild();
+  EXPECT_EQ(BuildRoles(built.dag).size(), 4u);
+  TestProgram small({6, 16, 4, true}, 8);
+  small.program.train.clip = 1;
+  small.Pipeline(4, 8, 2);
+  small.OneForwardOneBackward(4, 8);
+  EXPECT_EQ(built.dag.node_count(), small.MustBuild().dag.node_count());
+}
+
 TEST(Place, OverrideReplaces) {
   TestProgram test({2, 8}, 2);
   test.Mesh({{"pp", 2}});

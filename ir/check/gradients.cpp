@@ -130,7 +130,12 @@ class GradientCheck {
   }
 
   // The hosts whose devices a group holds exactly; empty if it cuts one, repeats one or adds others.
-  std::vector<GroupId> HostsOf(GroupId group) const {
+  const std::vector<GroupId>& HostsOf(GroupId group) {
+    auto [it, fresh] = hosts_of_.try_emplace(group);
+    if (fresh) it->second = FindHosts(group);
+    return it->second;
+  }
+  std::vector<GroupId> FindHosts(GroupId group) const {
     std::vector<uint32_t> members = dag_.groups[group].devices;
     std::sort(members.begin(), members.end());
     std::vector<GroupId> hosts;
@@ -244,7 +249,7 @@ class GradientCheck {
   bool Reduce(ParameterId p, TemplateId t, const std::vector<BufferKey>& entries,
               std::map<BufferKey, Multiset>* buffers) {
     const NodeTemplate& node = dag_.templates[t];
-    std::vector<GroupId> hosts = HostsOf(node.group);
+    const std::vector<GroupId>& hosts = HostsOf(node.group);
     std::map<RegionId, std::vector<BufferKey>> by_region;
     for (const BufferKey& key : entries) by_region[key.first].push_back(key);
     for (const auto& [region, keys] : by_region) {
@@ -272,7 +277,7 @@ class GradientCheck {
   bool SumAcross(ParameterId p, TemplateId t, const std::vector<BufferKey>& entries,
                  std::map<BufferKey, Multiset>* buffers) {
     const NodeTemplate& node = dag_.templates[t];
-    std::vector<GroupId> hosts = HostsOf(node.group);
+    const std::vector<GroupId>& hosts = HostsOf(node.group);
     Multiset sum;
     for (const BufferKey& key : entries) {
       if (std::find(hosts.begin(), hosts.end(), copies_[key]) == hosts.end()) {
@@ -590,6 +595,7 @@ class GradientCheck {
   std::map<BufferKey, TemplateId> weights_;   // their BW
   std::vector<TemplateId> clips_;
   std::vector<GroupId> hosts_;
+  std::map<GroupId, std::vector<GroupId>> hosts_of_;  // per group, as asked for
   size_t device_count_ = 0;
   std::vector<uint32_t> rank_;
   std::map<TemplateId, std::vector<bool>> ancestors_;

@@ -108,19 +108,29 @@ std::string Dag::NodeName(NodeId node) const {
 }
 
 std::vector<Role> BuildRoles(const Dag& dag) {
-  std::vector<std::vector<TemplateId>> hosted(dag.device_count);
-  std::vector<std::vector<uint32_t>> orders(dag.device_count);
-  for (TemplateId t = 0; t < dag.templates.size(); ++t) {
-    for (uint32_t device : dag.groups[dag.templates[t].group].devices) hosted[device].push_back(t);
-  }
-  for (uint32_t o = 0; o < dag.orders.size(); ++o) {
-    for (uint32_t device : dag.groups[dag.orders[o].group].devices) orders[device].push_back(o);
+  // Devices hold the same templates iff they are in the same groups, of those that templates are on.
+  std::vector<std::vector<TemplateId>> on(dag.groups.size());
+  for (TemplateId t = 0; t < dag.templates.size(); ++t) on[dag.templates[t].group].push_back(t);
+  std::vector<std::vector<GroupId>> groups_of(dag.device_count);
+  for (GroupId group = 0; group < dag.groups.size(); ++group) {
+    if (on[group].empty()) continue;
+    for (uint32_t device : dag.groups[group].devices) groups_of[device].push_back(group);
   }
   std::vector<Role> roles;
-  std::map<std::vector<TemplateId>, size_t> known;
+  std::map<std::vector<GroupId>, size_t> known;
   for (uint32_t device = 0; device < dag.device_count; ++device) {
-    auto [it, fresh] = known.emplace(hosted[device], roles.size());
-    if (fresh) roles.push_back({{}, std::move(hosted[device]), std::move(orders[device])});
+    auto [it, fresh] = known.emplace(groups_of[device], roles.size());
+    if (fresh) {
+      Role role;
+      for (GroupId group : groups_of[device])
+        role.templates.insert(role.templates.end(), on[group].begin(), on[group].end());
+      std::sort(role.templates.begin(), role.templates.end());
+      for (uint32_t o = 0; o < dag.orders.size(); ++o) {
+        const std::vector<uint32_t>& devices = dag.groups[dag.orders[o].group].devices;
+        if (std::find(devices.begin(), devices.end(), device) != devices.end()) role.orders.push_back(o);
+      }
+      roles.push_back(std::move(role));
+    }
     roles[it->second].devices.push_back(device);
   }
   return roles;

@@ -33,6 +33,22 @@ constexpr const char* kInsertedNames[] = {"send",       "recv",       "accumulat
                                           "dp.reduce",  "tie.reduce", "loss.fold",  "loss.reduce",
                                           "clip.local", "clip.norm",  "clip.apply"};
 
+// A plan that no machine holds is refused before it is built.
+constexpr int64_t kMaxNodes = int64_t{1} << 26;
+
+bool CheckSize(BuildContext& context, int64_t count, const char* what) {
+  if (count <= kMaxNodes / context.dag.microbatches) return true;
+  SourceRange range = context.program.train.range;
+  context.ForEach<SplitDirective>(
+      [&](const Directive& directive, const SplitDirective&) { range = directive.range; });
+  context.diag
+      .Error(range, DiagKind::kBadSplit,
+             std::to_string(context.dag.microbatches) + " microbatches of " + std::to_string(count) + " " +
+                 what + " make a plan of more than " + std::to_string(kMaxNodes) + " nodes")
+      .Hint(std::to_string(kMaxNodes / count) + " microbatches are the most");
+  return false;
+}
+
 }  // namespace
 
 std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, DiagnosticEngine& diag,
@@ -55,6 +71,8 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (context.Failed()) return std::nullopt;
   context.regions = build_regions(context.graph);
   context.graph = Graph();
+  if (!CheckSize(context, static_cast<int64_t>(context.regions.regions.size()), "regions"))
+    return std::nullopt;
   ApplyPlace(context);  // every (region, microbatch) has one host
   if (context.Failed()) return std::nullopt;
   std::vector<ReducePolicy> policies = ApplyZero(context);
@@ -66,6 +84,8 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (context.Failed()) return std::nullopt;
   AddGradientSync(context, policies);
   AddLossNodes(context);
+  if (!CheckSize(context, static_cast<int64_t>(context.dag.templates.size()), "nodes a microbatch"))
+    return std::nullopt;
   context.IndexTemplates();
 
   // Attributes of nodes.
