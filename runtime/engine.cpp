@@ -2,11 +2,15 @@
 #include <time.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "runtime/executor_state.h"
+#include "runtime/futex.h"
 
 namespace piper::runtime {
 namespace {
+
+constexpr int64_t kCheapBytes = 32768;  // moved in less time than waking a thread takes
 
 int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -33,7 +37,7 @@ void SleepMicroseconds(uint64_t microseconds) {
 
 }  // namespace
 
-Status Executor::State::Run(ProgramState& program, uint64_t step_or_batch) {
+void Executor::State::Begin(ProgramState& program, uint64_t step_or_batch) {
   current = &program;
   step = step_or_batch;
   ++run;
@@ -48,98 +52,144 @@ Status Executor::State::Run(ProgramState& program, uint64_t step_or_batch) {
     const Stream& stream = program.program->streams[i];
     program.streams[i] = {stream.first_task, stream.first_task + stream.task_count, 0, 0, false};
   }
-  if (program.program->loss_scale != kNone) {
-    double targets = static_cast<double>(job().global_batch) * static_cast<double>(job().targets_per_sample);
-    std::byte* scale = At(program, program.program->loss_scale);
-    if (program.program->buffers[program.program->loss_scale].type == ElementType::kF64) {
-      *reinterpret_cast<double*>(scale) = 1.0 / targets;
-    } else {
-      *reinterpret_cast<float*>(scale) = static_cast<float>(1.0 / targets);
-    }
+  communication_left.store(
+      static_cast<uint32_t>(program.engine_streams[static_cast<int>(Engine::kCommunication)].size()));
+  if (program.program->loss_scale == kNone) return;
+  double targets = static_cast<double>(job().global_batch) * static_cast<double>(job().targets_per_sample);
+  std::byte* scale = At(program, program.program->loss_scale);
+  if (program.program->buffers[program.program->loss_scale].type == ElementType::kF64) {
+    *reinterpret_cast<double*>(scale) = 1.0 / targets;
+  } else {
+    *reinterpret_cast<float*>(scale) = static_cast<float>(1.0 / targets);
   }
-  bool both = !program.engine_streams[static_cast<int>(Engine::kCommunication)].empty();
-  if (both) {
-    go.store(run);
-    transport().Ring(Engine::kCommunication);
-  }
-  Status status = RunEngine(Engine::kCompute);
-  while (both && communication_done.load() != run) {
-    uint32_t ticket = transport().Ticket(Engine::kCompute);
-    if (communication_done.load() == run) break;
-    transport().Wait(Engine::kCompute, ticket);
-  }
-  if (!status.ok()) return status;
-  if (transport().aborted()) return transport().Failure();
+}
+
+Status Executor::State::Run(ProgramState& program, uint64_t step_or_batch) {
+  // The communication thread may be looking around between runs, for at most a moment.
+  while (communicating.exchange(true)) CpuRelax();
+  Begin(program, step_or_batch);
+  communicating.store(false);
+  PIPER_RETURN_IF_ERROR(RunCompute(program));
   if (program.program->loss != kNone) {
     outcome.loss_known = true;
     outcome.loss = ReadScalar(program, program.program->loss);
-    if (FirstNonFinite(reinterpret_cast<std::byte*>(&outcome.loss), 8, ElementType::kF64) >= 0)
-      FlagNonFinite();
+    if (!std::isfinite(outcome.loss)) FlagNonFinite();
   }
   outcome.finite = finite.load();
   return {};
 }
 
-void Executor::State::CommunicationLoop() {
-  uint32_t seen = 0;
-  while (!stop.load()) {
-    uint32_t ticket = transport().Ticket(Engine::kCommunication);
-    uint32_t wanted = go.load();
-    if (wanted == seen) {
-      if (stop.load()) return;
-      if (!transport().Wait(Engine::kCommunication, ticket) && !stop.load()) SleepMicroseconds(1000);
-      continue;
-    }
-    seen = wanted;
-    // A failure has aborted the job, so the compute thread sees it, too.
-    if (Status status = RunEngine(Engine::kCommunication); !status.ok()) transport().Abort(status);
-    communication_done.store(seen);
-    transport().Ring(Engine::kCompute);
-  }
-}
-
-Status Executor::State::RunEngine(Engine engine) {
-  ProgramState& program = *current;
-  const std::vector<uint32_t>& streams = program.engine_streams[static_cast<int>(engine)];
-  size_t unfinished = 0;
-  for (uint32_t stream : streams) unfinished += program.streams[stream].cursor != program.streams[stream].end;
+// The compute thread: its own streams, and between bodies, or while it has nothing else to do, the
+// communication streams as well, which saves waking the other thread.
+Status Executor::State::RunCompute(ProgramState& program) {
+  const std::vector<uint32_t>& streams = program.engine_streams[static_cast<int>(Engine::kCompute)];
+  size_t unfinished = streams.size();
   int64_t last_progress = setup.options.stall_seconds > 0 ? Now() : 0;
-  while (unfinished > 0) {
-    uint32_t ticket = transport().Ticket(engine);
+  for (;;) {
+    uint32_t ticket = transport().Ticket(Engine::kCompute);
     bool moved = false;
+    if (communication_left.load(std::memory_order_acquire) > 0) {
+      // With a body to run, copying is the other thread's.
+      Progress progress = AdvanceCommunication(Engine::kCompute, ComputeReady(program));
+      if (progress == Progress::kFailed) return transport().Failure();
+      moved = progress != Progress::kPending;
+    }
     for (uint32_t index : streams) {
       StreamRun& stream = program.streams[index];
       if (stream.cursor == stream.end) continue;
-      Progress progress = AdvanceStream(program, index, engine);
+      ticket_of_look = ticket;
+      Progress progress = AdvanceStream(program, index, Engine::kCompute);
       if (progress == Progress::kFailed) return transport().Failure();
-      moved |= progress != Progress::kPending;
       unfinished -= stream.cursor == stream.end;
+      if (progress != Progress::kPending) {
+        moved = true;
+        break;  // and look at the communication streams again
+      }
     }
-    if (moved || unfinished == 0) {
+    if (unfinished == 0 && communication_left.load(std::memory_order_acquire) == 0) return {};
+    if (moved) {
       if (setup.options.stall_seconds > 0) last_progress = Now();
       continue;
     }
-    if (!transport().Wait(engine, ticket)) return transport().Failure();
+    if (!transport().Wait(Engine::kCompute, ticket)) return transport().Failure();
     if (setup.options.stall_seconds > 0 &&
         static_cast<double>(Now() - last_progress) > setup.options.stall_seconds * 1e9) {
-      Status status = InternalError("no progress at step " + std::to_string(step) + " on rank " +
-                                    std::to_string(setup.rank) + ": " + BlockedTasks(program, engine));
-      transport().Abort(status);
+      transport().Abort(InternalError("no progress at step " + std::to_string(step) + " on rank " +
+                                      std::to_string(setup.rank) + ": " + BlockedTasks(program)));
       return transport().Failure();
     }
   }
-  return {};
 }
 
-std::string Executor::State::BlockedTasks(const ProgramState& program, Engine engine) const {
+void Executor::State::CommunicationLoop() {
+  while (!stop.load()) {
+    uint32_t ticket = transport().Ticket(Engine::kCommunication);
+    if (communication_left.load(std::memory_order_acquire) > 0 &&
+        AdvanceCommunication(Engine::kCommunication, false) != Progress::kPending) {
+      if (transport().aborted()) SleepMicroseconds(1000);
+      continue;
+    }
+    if (!stop.load()) transport().Wait(Engine::kCommunication, ticket);
+  }
+}
+
+// One round over the communication streams by the calling thread; kPending: nothing moved, or the other
+// thread is at it.
+Progress Executor::State::AdvanceCommunication(Engine thread, bool cheap) {
+  look_again.store(true);
+  Progress result = Progress::kPending;
+  while (look_again.load() && !communicating.exchange(true)) {
+    look_again.store(false);
+    ProgramState& program = *current;
+    bool moved = false, failed = false, wakes = false;
+    only_cheap = cheap;
+    left_copies = false;
+    if (communication_left.load() > 0) {
+      for (uint32_t index : program.engine_streams[static_cast<int>(Engine::kCommunication)]) {
+        StreamRun& stream = program.streams[index];
+        if (stream.cursor == stream.end) continue;
+        uint32_t task = stream.cursor;
+        Progress progress = AdvanceStream(program, index, Engine::kCommunication);
+        failed |= progress == Progress::kFailed;
+        moved |= progress == Progress::kDone || progress == Progress::kWorking;
+        if (progress != Progress::kDone) continue;
+        wakes |= program.wakes_compute[task] != 0;
+        if (stream.cursor == stream.end) wakes |= communication_left.fetch_sub(1) == 1;
+      }
+    }
+    bool left = left_copies;
+    communicating.store(false);
+    if (left) transport().Ring(Engine::kCommunication);
+    if (wakes && thread == Engine::kCommunication) transport().Ring(Engine::kCompute);
+    if (failed) return Progress::kFailed;
+    if (moved) result = Progress::kWorking;
+  }
+  return result;
+}
+
+// A stream that computes has a task that can start.
+bool Executor::State::ComputeReady(const ProgramState& program) const {
+  for (uint32_t index : program.engine_streams[static_cast<int>(Engine::kCompute)]) {
+    const StreamRun& stream = program.streams[index];
+    if (stream.cursor != stream.end && IsLocal(program.program->tasks[stream.cursor].kind) &&
+        Ready(program, stream, stream.cursor)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string Executor::State::BlockedTasks(const ProgramState& program) {
+  while (communicating.exchange(true)) CpuRelax();
   std::string text;
-  for (uint32_t index : program.engine_streams[static_cast<int>(engine)]) {
+  for (size_t index = 0; index < program.streams.size(); ++index) {
     const StreamRun& stream = program.streams[index];
     if (stream.cursor == stream.end) continue;
     const Task& task = program.program->tasks[stream.cursor];
     if (!text.empty()) text += ", ";
     text += std::string(program.program->streams[index].name) + " stands at '" + Text(task.name) + "'";
   }
+  communicating.store(false);
   return text;
 }
 
@@ -185,7 +235,7 @@ Progress Executor::State::AdvanceStream(ProgramState& program, uint32_t index, E
   stream.started = false;
   if (setup.options.record_timings) program.times[task].end = Now();
   stream.cursor = task + 1;
-  if (stream.cursor == stream.group_end) Complete(program, stream.group_begin, stream.group_end, engine);
+  if (stream.cursor == stream.group_end) Complete(program, stream.group_begin, stream.group_end);
   return Progress::kDone;
 }
 
@@ -196,14 +246,19 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
     if (task.kind == TaskKind::kClip && program.train && updates && observer != nullptr) {
       observer(observer_state, *self, step);
     }
+    // Short tasks are not worth another thread's attention.
+    bool body =
+        engine == Engine::kCompute && task.kind != TaskKind::kBarrier && task.kind != TaskKind::kLossFold;
+    if (body) transport().EnterBody(ticket_of_look);
     Status status = RunLocalTask(program, index);
+    if (body) transport().LeaveBody();
     if (status.ok()) return Progress::kDone;
     transport().Abort(status);
     return Progress::kFailed;
   }
-  (void)engine;
   bool fresh = !stream.started;
   stream.started = true;
+  bool leaves = engine == Engine::kCommunication && only_cheap && task.bytes > kCheapBytes;
   Progress progress = Progress::kPending;
   if (task.kind == TaskKind::kCollective) {
     CollectiveOperation& operation = program.collectives[program.request[index]];
@@ -211,19 +266,23 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
       operation.key = program.names[program.request[index]] + uint64_t{run} * 0x9e3779b97f4a7c15u;
       transport().StartCollective(operation);
     }
-    progress = transport().TestCollective(operation);
+    left_copies |= leaves;
+    if (!leaves) progress = transport().TestCollective(operation);
     if (progress == Progress::kDone && program.train && updates) {
       joined.fetch_add(1, std::memory_order_relaxed);
       joined_bytes.fetch_add(task.bytes, std::memory_order_relaxed);
     }
   } else {
     Message& message = program.messages[program.request[index]];
-    if (fresh) {
-      message.run = run;
-      if (task.kind == TaskKind::kSend) transport().StartSend(message);
+    message.run = run;
+    if (task.kind == TaskKind::kSend) {
+      if (fresh) transport().StartSend(message);
+      progress = transport().TestSend(message);
+    } else if (leaves) {
+      left_copies |= transport().Arrived(message);
+    } else {
+      progress = transport().TestReceive(message);
     }
-    progress =
-        task.kind == TaskKind::kSend ? transport().TestSend(message) : transport().TestReceive(message);
     if (progress == Progress::kDone && task.kind == TaskKind::kSend && program.train && updates) {
       sent.fetch_add(1, std::memory_order_relaxed);
       sent_bytes.fetch_add(task.bytes, std::memory_order_relaxed);
@@ -235,14 +294,11 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
   return progress;
 }
 
-void Executor::State::Complete(ProgramState& program, uint32_t first, uint32_t end, Engine engine) {
-  bool ring = false;
+void Executor::State::Complete(ProgramState& program, uint32_t first, uint32_t end) {
   for (uint32_t task = first; task < end; ++task) {
     ReleaseOperands(program, program.program->tasks[task]);
     program.done[task].store(run, std::memory_order_release);
-    ring |= program.wakes_other[task] != 0;
   }
-  if (ring) transport().Ring(engine == Engine::kCompute ? Engine::kCommunication : Engine::kCompute);
 }
 
 }  // namespace piper::runtime

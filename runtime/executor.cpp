@@ -149,7 +149,7 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
     program.engine_streams[static_cast<int>(engine)].push_back(i);
   }
 
-  program.wakes_other.resize(tasks, 0);
+  program.wakes_compute.resize(tasks, 0);
   program.request.resize(tasks, kNone);
   program.uses.resize(buffers, 0);
   std::map<uint32_t, std::vector<uint32_t>> lanes;      // sending streams a peer
@@ -166,7 +166,8 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
     Engine engine = EngineOf(source, task);
     for (uint32_t k = 0; k < task.wait_count; ++k) {
       uint32_t wait = source.waits[task.first_wait + k];
-      if (EngineOf(source, source.tasks[wait]) != engine) program.wakes_other[wait] = 1;
+      if (EngineOf(source, source.tasks[wait]) != engine)
+        program.wakes_compute[wait] = engine == Engine::kCompute;
     }
     for (uint32_t k = 0; k < task.operand_count; ++k) {
       uint32_t buffer = source.task_operands[task.first_operand + k];
@@ -206,7 +207,6 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
         } else {
           message.tag = Tag(task, received_from[message.peer]);
         }
-        if (engine == Engine::kCompute) transport().SetComputeCommunicates();
         program.request[i] = static_cast<uint32_t>(program.messages.size());
         program.messages.push_back(message);
         break;
@@ -234,7 +234,6 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
           operation.output =
               static_cast<std::byte*>(program.operands[task.first_operand + collective.contributions]);
         }
-        if (engine == Engine::kCompute) transport().SetComputeCommunicates();
         program.request[i] = static_cast<uint32_t>(program.collectives.size());
         program.collectives.push_back(std::move(operation));
         program.contributions.push_back(std::move(contributions));

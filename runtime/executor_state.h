@@ -34,7 +34,7 @@ struct ProgramState {
 
   std::vector<void*> operands;       // address of every task operand
   std::vector<std::byte*> scratch;   // a stream; null: does not compute
-  std::vector<uint8_t> wakes_other;  // a task: a task of the other engine waits for it
+  std::vector<uint8_t> wakes_compute;                    // a communication task: a compute task waits for it
   std::vector<uint32_t> request;     // a task: into messages or collectives
   std::vector<Message> messages;
   std::vector<CollectiveOperation> collectives;
@@ -63,10 +63,16 @@ struct Executor::State {
   // The run under way, written by the compute thread before it wakes the other.
   ProgramState* current = nullptr;
   uint32_t run = 0;
+  bool only_cheap = false;      // holder of `communicating`: leaves copies to the communication thread ...
+  bool left_copies = false;     // ... and did leave some
+  uint32_t ticket_of_look = 0;  // compute thread: drawn before it last looked at the communication streams
   uint64_t step = 0;
   bool updates = true;  // false while a step is repeated to find a value that is not finite
   bool checking = false;
-  std::atomic<uint32_t> go{0}, communication_done{0};
+  // Held by the thread that advances the communication streams. Who does not get it says `look_again`.
+  std::atomic<bool> communicating{false};
+  std::atomic<bool> look_again{false};
+  std::atomic<uint32_t> communication_left{0};  // communication streams that are not through
   std::atomic<bool> stop{false};
   std::thread communication;
 
@@ -99,13 +105,16 @@ struct Executor::State {
 
   // engine.cpp: one run of `program` on both engines.
   Status Run(ProgramState& program, uint64_t step_or_batch);
+  void Begin(ProgramState& program, uint64_t step_or_batch);
+  Status RunCompute(ProgramState& program);
   void CommunicationLoop();
-  Status RunEngine(Engine engine);
+  Progress AdvanceCommunication(Engine thread, bool only_cheap);
+  bool ComputeReady(const ProgramState& program) const;
   Progress AdvanceStream(ProgramState& program, uint32_t stream, Engine engine);
   Progress AdvanceTask(ProgramState& program, uint32_t task, StreamRun& stream, Engine engine);
   bool Ready(const ProgramState& program, const StreamRun& stream, uint32_t task) const;
-  void Complete(ProgramState& program, uint32_t first, uint32_t end, Engine engine);
-  std::string BlockedTasks(const ProgramState& program, Engine engine) const;
+  void Complete(ProgramState& program, uint32_t first, uint32_t end);
+  std::string BlockedTasks(const ProgramState& program);
 
   // slots.cpp
   void AcquireOperands(ProgramState& program, const Task& task);

@@ -254,7 +254,8 @@ Result<std::vector<std::string>> Programs(const Job& job, bool self) {
 Status CheckSize(const Job& job, const RankIdentity& identity) {
   if (identity.size == job.rank_count) return {};
   return UsageError("the launcher started " + std::to_string(identity.size) +
-                    " ranks, the program was compiled for " + std::to_string(job.rank_count));
+                    " ranks, the program was compiled for " + std::to_string(job.rank_count) +
+                    ": start as many, or unset the launcher's variables and it starts its ranks itself");
 }
 
 int Exec(const std::string& program, char** argv) {

@@ -36,9 +36,27 @@ Status SystemError(const char* what) {
 
 }  // namespace
 
-void RingBell(Doorbell& bell) {
-  bell.sequence.fetch_add(1);
-  if (bell.sleeping.load() != 0 && bell.sleeping.exchange(0) != 0) FutexWakeAll(bell.sequence);
+namespace {
+
+void WakeIfAsleep(std::atomic<uint32_t>& sleeping) {
+  if (sleeping.load() != 0 && sleeping.exchange(0) != 0) FutexWakeAll(sleeping);
+}
+
+}  // namespace
+
+void WakeEngine(RankControl& control, Engine engine) {
+  control.events.fetch_add(1);
+  WakeIfAsleep(control.sleeping[static_cast<int>(engine)]);
+}
+
+void WakeRank(RankControl& control) {
+  control.events.fetch_add(1);
+  std::atomic<uint32_t>& compute = control.sleeping[static_cast<int>(Engine::kCompute)];
+  if (compute.load() != 0) {
+    WakeIfAsleep(compute);
+  } else if (control.busy.load() != 0) {
+    WakeIfAsleep(control.sleeping[static_cast<int>(Engine::kCommunication)]);
+  }
 }
 
 int64_t Segment::ControlBytes(uint32_t size) {
@@ -162,7 +180,7 @@ void Segment::Abort(int code, const std::string& message) {
 
 void Segment::RingAll() {
   for (uint32_t rank = 0; rank < size_; ++rank) {
-    for (Doorbell& bell : control(rank).bells) RingBell(bell);
+    for (Engine engine : {Engine::kCompute, Engine::kCommunication}) WakeEngine(control(rank), engine);
   }
   header().generation.fetch_add(1);  // wakes Exchange, which looks at abort_state first
   FutexWakeAll(header().generation);

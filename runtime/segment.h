@@ -16,17 +16,13 @@
 
 namespace piper::runtime {
 
-// Wakes the one thread that sleeps on it. `sequence` changes with every event.
-struct alignas(64) Doorbell {
-  std::atomic<uint32_t> sequence{0};
-  std::atomic<uint32_t> sleeping{0};
-};
-
 struct alignas(64) RankControl {
-  Doorbell bells[2];  // by Engine
-  std::atomic<uint32_t> pid{0};
+  // Counts what happened to the rank; whoever finds it unchanged since it last looked may sleep.
+  std::atomic<uint32_t> events{0};
+  std::atomic<uint32_t> sleeping[2] = {0, 0};  // by Engine: 1 while its thread sleeps, on this word
+  std::atomic<uint32_t> busy{0};               // the compute thread runs a body and looks at nothing
+  alignas(64) std::atomic<uint32_t> pid{0};
   std::atomic<uint32_t> left{0};                  // ended in good order
-  std::atomic<uint32_t> compute_communicates{0};  // its compute engine tests messages, too
   std::atomic<uint64_t> step{0};
   alignas(64) std::byte exchange[2][Transport::kExchangeBytes];
 };
@@ -112,7 +108,10 @@ class Segment {
   int64_t arena_bytes_ = 0;
 };
 
-// Rings a bell, with a system call only if somebody sleeps there.
-void RingBell(Doorbell& bell);
+// Counts an event and wakes the thread of `engine`, with a system call only if it sleeps.
+void WakeEngine(RankControl& control, Engine engine);
+// Counts an event that either thread can handle: wakes the compute thread if it sleeps, else the communication thread
+// if the compute thread is busy with a body; a compute thread that is awake looks by itself.
+void WakeRank(RankControl& control);
 
 }  // namespace piper::runtime

@@ -30,9 +30,11 @@ int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit 
 SharedMemoryTransport::SharedMemoryTransport(Segment& segment, uint32_t rank,
                                              std::span<const char* const> strings)
     : segment_(segment), rank_(rank), strings_(strings), arenas_(segment.size(), nullptr) {
-  // Two threads a rank: with more of them than cores a spinning one keeps a working one from running.
+  // With more threads than cores one that spins keeps one that works from running. Compute threads handle
+  // most messages, so they may look a while where each rank has a core.
   unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  spins_ = 2 * segment.size() <= cores ? 2000 : segment.size() <= cores ? 100 : 20;
+  spins_[static_cast<int>(Engine::kCompute)] = segment.size() <= cores ? 100 : 20;
+  spins_[static_cast<int>(Engine::kCommunication)] = 2 * segment.size() <= cores ? 500 : 20;
   small_.resize(size_t{kMaxLanes} * 16384);
   segment_.control(rank_).pid.store(static_cast<uint32_t>(getpid()));
 }
@@ -96,13 +98,7 @@ Result<std::byte*> SharedMemoryTransport::AllocateArena(int64_t bytes) {
 // ---- messages
 // --------------------------------------------------------------------------------------------------
 
-void SharedMemoryTransport::RingPeer(uint32_t peer) {
-  RankControl& control = segment_.control(peer);
-  RingBell(control.bells[static_cast<int>(Engine::kCommunication)]);
-  if (control.compute_communicates.load(std::memory_order_relaxed) != 0) {
-    RingBell(control.bells[static_cast<int>(Engine::kCompute)]);
-  }
-}
+void SharedMemoryTransport::RingPeer(uint32_t peer) { WakeRank(segment_.control(peer)); }
 
 const char* SharedMemoryTransport::Text(uint32_t string) const {
   return string < strings_.size() ? strings_[string] : "?";
@@ -129,56 +125,65 @@ Progress SharedMemoryTransport::TestSend(Message& message) {
   return Progress::kDone;
 }
 
-Progress SharedMemoryTransport::TestReceive(Message& message) {
+MessageSlot* SharedMemoryTransport::Posted(const Message& message) const {
   for (uint32_t lane = 0; lane < kMaxLanes; ++lane) {
     MessageSlot& slot = segment_.message(message.peer, rank_, lane);
     if (slot.state.load(std::memory_order_acquire) != MessageSlot::kPosted) continue;
-    if (slot.tag != message.tag || slot.run != message.run) continue;
-    if (slot.bytes != message.bytes || slot.microbatch != message.microbatch) {
-      Abort(InternalError("rank " + std::to_string(message.peer) + " sent '" + Text(slot.name) + "' (" +
-                          std::to_string(slot.bytes) + " bytes, microbatch " +
-                          std::to_string(slot.microbatch) + ") where rank " + std::to_string(rank_) +
-                          " receives '" + Text(message.name) + "' (" + std::to_string(message.bytes) +
-                          " bytes, microbatch " + std::to_string(message.microbatch) + ")"));
-      return Progress::kFailed;
-    }
-    std::memcpy(message.data, arenas_[message.peer] + slot.offset, message.bytes);
-    slot.state.store(MessageSlot::kTaken, std::memory_order_release);
-    RingPeer(message.peer);
-    return Progress::kDone;
+    if (slot.tag == message.tag && slot.run == message.run) return &slot;
   }
-  return aborted() ? Progress::kFailed : Progress::kPending;
+  return nullptr;
+}
+
+bool SharedMemoryTransport::Arrived(const Message& message) { return Posted(message) != nullptr; }
+
+Progress SharedMemoryTransport::TestReceive(Message& message) {
+  MessageSlot* slot = Posted(message);
+  if (slot == nullptr) return aborted() ? Progress::kFailed : Progress::kPending;
+  if (slot->bytes != message.bytes || slot->microbatch != message.microbatch) {
+    Abort(InternalError("rank " + std::to_string(message.peer) + " sent '" + Text(slot->name) + "' (" +
+                        std::to_string(slot->bytes) + " bytes, microbatch " +
+                        std::to_string(slot->microbatch) + ") where rank " + std::to_string(rank_) +
+                        " receives '" + Text(message.name) + "' (" + std::to_string(message.bytes) +
+                        " bytes, microbatch " + std::to_string(message.microbatch) + ")"));
+    return Progress::kFailed;
+  }
+  std::memcpy(message.data, arenas_[message.peer] + slot->offset, message.bytes);
+  slot->state.store(MessageSlot::kTaken, std::memory_order_release);
+  RingPeer(message.peer);
+  return Progress::kDone;
 }
 
 // ---- sleeping
 // ----------------------------------------------------------------------------------------------------
 
-uint32_t SharedMemoryTransport::Ticket(Engine engine) {
-  return segment_.control(rank_).bells[static_cast<int>(engine)].sequence.load();
-}
+uint32_t SharedMemoryTransport::Ticket(Engine) { return segment_.control(rank_).events.load(); }
 
 bool SharedMemoryTransport::Wait(Engine engine, uint32_t ticket) {
-  Doorbell& bell = segment_.control(rank_).bells[static_cast<int>(engine)];
-  for (int i = 0; i < spins_; ++i) {
-    if (bell.sequence.load(std::memory_order_acquire) != ticket) return !aborted();
+  RankControl& control = segment_.control(rank_);
+  for (int i = 0; i < spins_[static_cast<int>(engine)]; ++i) {
+    if (control.events.load(std::memory_order_acquire) != ticket) return !aborted();
     CpuRelax();
   }
-  bell.sleeping.store(1);
-  if (bell.sequence.load() == ticket) {
-    FutexWait(bell.sequence, ticket, kPatience);
-    if (bell.sequence.load() == ticket) CheckPeers();
+  std::atomic<uint32_t>& sleeping = control.sleeping[static_cast<int>(engine)];
+  sleeping.store(1);
+  if (control.events.load() == ticket) {
+    FutexWait(sleeping, 1, kPatience);
+    if (control.events.load() == ticket) CheckPeers();
   }
-  bell.sleeping.store(0);
+  sleeping.store(0);
   return !aborted();
 }
 
-void SharedMemoryTransport::Ring(Engine engine) {
-  RingBell(segment_.control(rank_).bells[static_cast<int>(engine)]);
+void SharedMemoryTransport::Ring(Engine engine) { WakeEngine(segment_.control(rank_), engine); }
+
+void SharedMemoryTransport::EnterBody(uint32_t ticket) {
+  RankControl& control = segment_.control(rank_);
+  control.busy.store(1);
+  // What happened since the last look is the other thread's from here on.
+  if (control.events.load() != ticket) WakeEngine(control, Engine::kCommunication);
 }
 
-void SharedMemoryTransport::SetComputeCommunicates() {
-  segment_.control(rank_).compute_communicates.store(1);
-}
+void SharedMemoryTransport::LeaveBody() { segment_.control(rank_).busy.store(0); }
 
 // ---- control
 // -----------------------------------------------------------------------------------------------------
@@ -194,7 +199,7 @@ Status SharedMemoryTransport::Exchange(const void* mine, void* all, size_t bytes
     header.generation.fetch_add(1);
     FutexWakeAll(header.generation);
   } else {
-    for (int i = 0; i < spins_ && header.generation.load() == generation; ++i) CpuRelax();
+    for (int i = 0; i < spins_[0] && header.generation.load() == generation; ++i) CpuRelax();
     while (header.generation.load() == generation) {
       FutexWait(header.generation, generation, kPatience);
       if (header.generation.load() == generation) CheckPeers();
@@ -215,8 +220,8 @@ Status SharedMemoryTransport::Failure() {
   SegmentHeader& header = segment_.header();
   for (int i = 0; i < 1000 && header.abort_state.load() == 1; ++i) usleep(1000);
   if (header.abort_state.load() != 2) return PeerError("the job was aborted");
-  header.abort_message[sizeof header.abort_message - 1] = '\0';
-  return {header.abort_code, header.abort_message};
+  return {header.abort_code,
+          std::string(header.abort_message, strnlen(header.abort_message, sizeof header.abort_message))};
 }
 
 void SharedMemoryTransport::SetStep(uint64_t step) {

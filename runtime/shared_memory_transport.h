@@ -28,13 +28,15 @@ class SharedMemoryTransport : public Transport {
   void StartSend(Message& message) override;
   Progress TestSend(Message& message) override;
   Progress TestReceive(Message& message) override;
+  bool Arrived(const Message& message) override;
   void StartCollective(CollectiveOperation& operation) override;
   Progress TestCollective(CollectiveOperation& operation) override;
 
   uint32_t Ticket(Engine engine) override;
   bool Wait(Engine engine, uint32_t ticket) override;
   void Ring(Engine engine) override;
-  void SetComputeCommunicates() override;
+  void EnterBody(uint32_t ticket) override;
+  void LeaveBody() override;
 
   Status Exchange(const void* mine, void* all, size_t bytes) override;
 
@@ -53,6 +55,7 @@ class SharedMemoryTransport : public Transport {
   bool ClaimReport();
 
  private:
+  MessageSlot* Posted(const Message& message) const;
   void RingPeer(uint32_t peer);
   void RingMembers(const CollectiveOperation& operation);
   void WatchPeers();  // opens a handle on every sibling process
@@ -74,7 +77,7 @@ class SharedMemoryTransport : public Transport {
   int64_t own_bytes_ = 0;     // mapped here, not in the segment
   std::vector<int> watched_;  // pidfd a rank, -1 none
   uint32_t exchanges_ = 0;
-  int spins_;
+  int spins_[2];                    // by Engine: looks before going to sleep
   std::vector<std::byte> small_;  // kMaxLanes results of small all-reduces
 };
 

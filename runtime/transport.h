@@ -68,6 +68,7 @@ class Transport {
   virtual void StartSend(Message& message) = 0;
   virtual Progress TestSend(Message& message) = 0;
   virtual Progress TestReceive(Message& message) = 0;
+  virtual bool Arrived(const Message& message) = 0;  // TestReceive has something to copy
   virtual void StartCollective(CollectiveOperation& operation) = 0;
   virtual Progress TestCollective(CollectiveOperation& operation) = 0;
 
@@ -75,8 +76,11 @@ class Transport {
   // happened since the ticket was drawn, or after at most a tenth of a second. False: the job was aborted.
   virtual uint32_t Ticket(Engine engine) = 0;
   virtual bool Wait(Engine engine, uint32_t ticket) = 0;
-  virtual void Ring(Engine engine) = 0;       // own rank's other thread
-  virtual void SetComputeCommunicates() = 0;  // the compute engine, too, tests messages: wake it for them
+  virtual void Ring(Engine engine) = 0;  // own rank's other thread
+  // While the compute thread runs a body what happens is the communication thread's to handle; else the compute
+  // thread's. `ticket`: drawn before it last looked at the communication streams.
+  virtual void EnterBody(uint32_t ticket) = 0;
+  virtual void LeaveBody() = 0;
 
   // Control plane, from the compute thread only. All-gather of `bytes` (at most kExchangeBytes) a rank into
   // `all` (size() entries in rank order); also a barrier.

@@ -245,6 +245,28 @@ TEST(RuntimeProcess, KilledSiblingUnderAnotherLauncherIsNoticed) {
   EXPECT_LT(Seconds() - killed, 3);
 }
 
+TEST(RuntimeProcess, RanksDieWithTheirParent) {
+  TemporaryDirectory directory;
+  Process run = Start(directory / "log", {"--metrics", directory / "m", "--steps", "100000"},
+                      {"PIPER_TEST_SLEEP_US=2000"});
+  ASSERT_TRUE(WaitForLines(directory / "m", 3));
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 4; ++rank) children.push_back(ChildOfRank(run.pid, rank));
+  kill(run.pid, SIGKILL);
+  run.Wait();
+  double deadline = Seconds() + 5;
+  for (pid_t child : children) {
+    ASSERT_GT(child, 0);
+    // Gone, or a zombie that nobody has collected yet.
+    auto alive = [&] {
+      std::string stat = ReadFile("/proc/" + std::to_string(child) + "/stat");
+      return !stat.empty() && stat.find(") Z") == std::string::npos;
+    };
+    while (alive() && Seconds() < deadline) usleep(5000);
+    EXPECT_FALSE(alive());
+  }
+}
+
 TEST(RuntimeProcess, TermWritesACheckpointAndStops) {
   TemporaryDirectory directory;
   Process run = Start(directory / "log", {"--out", directory / "run", "--steps", "100000"},
