@@ -257,6 +257,44 @@ TEST(Docs, EveryLinkLeadsSomewhere) {
   }
 }
 
+// What docs/language.md calls "not yet" is refused as such: whoever builds one of these learns here what to
+// rewrite.
+TEST(Docs, WhatIsNotThereYetIsRefused) {
+  const std::string pipeline =
+      "mesh (pp = 2)\ncut embed, layer, head into 2 as stage\nsplit batch into m as mb\n";
+  const std::string data = "mesh (dp = 2)\nsplit batch into m as mb\nshard batch over dp\n";
+  for (const std::string& body : {
+           std::string("mesh (tp = 2)\nshard heads | hidden over tp"),
+           std::string("mesh (tp = 2)\nshard seq over tp"),
+           std::string("mesh (dp = 2)\nshard batch over dp via hierarchical"),
+           std::string("mesh (dp = 2)\nshard batch over dp where [layer]"),
+           data + "zero 1 [*] as dp",
+           data + "zero 2 [*] as dp { reduce per mb }",
+           data + "zero 3 [*] per layer as fsdp",
+           data + "zero 0 [*] as dp { keep [head] }",
+           std::string("mesh (pp = 1)\nsplit seq into 2 as chunk"),
+           std::string("mesh (pp = 1)\nsplit batch by tokens into 2 as mb"),
+           std::string("mesh (pp = 1)\nsplit batch into 3 as mb uneven"),
+           std::string("mesh (pp = 1)\nsplit [layer] batch into 2 as piece"),
+           pipeline + "edge F[mb = 0, stage = 0] -> F[mb = 1, stage = 0] distance 1",
+           pipeline + "run ready hint [B, F, W]",
+           pipeline + "order on pp[0] { greedy(priority = [B, F, W]) }",
+           pipeline + "let costs = table from \"x.csv\"",
+           pipeline + "offload [attn] to host",
+           pipeline + "recompute [layer]",
+           pipeline + "slowdown compute with reduce = 1.2",
+       }) {
+    ir::SourceManager sources;
+    ir::DiagnosticEngine diag(sources);
+    frontend::LoadOptions options;
+    options.text = InFrame(kStrategyFrame, body);
+    auto program = frontend::LoadProgram("examples/example.piper", options, sources, diag);
+    EXPECT_FALSE(program && ir::BuildPlan(*program, diag)) << body;
+    std::string report = diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+    EXPECT_NE(report.find("[unsupported]"), std::string::npos) << body << "\n" << report;
+  }
+}
+
 TEST(Docs, EveryExampleLoads) {
   size_t count = 0;
   for (const fs::path& page : Pages()) {
