@@ -50,6 +50,7 @@ class StreamSource : public BatchSource {
     samples_ = static_cast<uint64_t>((end - begin - 1) / job.sequence);
   }
 
+  bool AllTargetsCount() const override { return true; }
   Status Fill(uint32_t field, uint64_t step, int64_t first_sample, int64_t samples, void* out) override {
     const InputField& input = job_.inputs[field];
     int64_t shift = std::strcmp(input.name, "targets") == 0 ? 1 : 0;
@@ -78,6 +79,7 @@ class RandomSource : public BatchSource {
  public:
   RandomSource(const Job& job, uint64_t seed) : job_(job), seed_(seed) {}
 
+  bool AllTargetsCount() const override { return true; }
   Status Fill(uint32_t field, uint64_t step, int64_t first_sample, int64_t samples, void* out) override {
     const InputField& input = job_.inputs[field];
     bool targets = std::strcmp(input.name, "targets") == 0;

@@ -37,7 +37,7 @@ void SleepMicroseconds(uint64_t microseconds) {
 
 }  // namespace
 
-void Executor::State::Begin(ProgramState& program, uint64_t step_or_batch) {
+Status Executor::State::Begin(ProgramState& program, uint64_t step_or_batch) {
   current = &program;
   step = step_or_batch;
   ++run;
@@ -54,21 +54,43 @@ void Executor::State::Begin(ProgramState& program, uint64_t step_or_batch) {
   }
   communication_left.store(
       static_cast<uint32_t>(program.engine_streams[static_cast<int>(Engine::kCommunication)].size()));
-  if (program.program->loss_scale == kNone) return;
-  double targets = static_cast<double>(job().global_batch) * static_cast<double>(job().targets_per_sample);
+  if (program.program->loss_scale == kNone) return {};
+  int64_t targets = 0;
+  PIPER_RETURN_IF_ERROR(CountTargets(program, targets));
+  double inverse = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
   std::byte* scale = At(program, program.program->loss_scale);
   if (program.program->buffers[program.program->loss_scale].type == ElementType::kF64) {
-    *reinterpret_cast<double*>(scale) = 1.0 / targets;
+    *reinterpret_cast<double*>(scale) = inverse;
   } else {
-    *reinterpret_cast<float*>(scale) = static_cast<float>(1.0 / targets);
+    *reinterpret_cast<float*>(scale) = static_cast<float>(inverse);
   }
+  return {};
+}
+
+// The number N of targets that the step's loss counts over the global batch, known before the first F. Every
+// rank with a loss counts for itself: N is an integer, so all agree.
+Status Executor::State::CountTargets(ProgramState& program, int64_t& targets) {
+  targets = job().global_batch * job().targets_per_sample;
+  if (program.targets.empty()) return {};
+  targets = 0;
+  int64_t samples = job().samples_per_microbatch;
+  for (int64_t first = 0; first < job().global_batch; first += samples) {
+    PIPER_RETURN_IF_ERROR(
+        program.source->Fill(job().targets_input, step, first, samples, program.targets.data()));
+    for (int32_t target : program.targets) targets += target >= 0;
+  }
+  return {};
 }
 
 Status Executor::State::Run(ProgramState& program, uint64_t step_or_batch) {
   // The communication thread may be looking around between runs, for at most a moment.
   while (communicating.exchange(true)) CpuRelax();
-  Begin(program, step_or_batch);
+  Status begun = Begin(program, step_or_batch);
   communicating.store(false);
+  if (!begun.ok()) {
+    transport().Abort(begun);
+    return transport().Failure();
+  }
   PIPER_RETURN_IF_ERROR(RunCompute(program));
   if (program.program->loss != kNone) {
     outcome.loss_known = true;
@@ -234,6 +256,8 @@ Progress Executor::State::AdvanceStream(ProgramState& program, uint32_t index, E
   if (progress != Progress::kDone) return progress;
   stream.started = false;
   if (setup.options.record_timings) program.times[task].end = Now();
+  // Also within a fused node, whose later parts may have been given these bytes.
+  ReleaseOperands(program, rows.tasks[task]);
   stream.cursor = task + 1;
   if (stream.cursor == stream.group_end) Complete(program, stream.group_begin, stream.group_end);
   return Progress::kDone;
@@ -296,7 +320,6 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
 
 void Executor::State::Complete(ProgramState& program, uint32_t first, uint32_t end) {
   for (uint32_t task = first; task < end; ++task) {
-    ReleaseOperands(program, program.program->tasks[task]);
     program.done[task].store(run, std::memory_order_release);
   }
 }

@@ -128,6 +128,11 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
   program.bodies = bodies;
   program.source = batches;
   program.train = train_program;
+  if (source.loss_scale != kNone && job().targets_input != kNone && batches != nullptr &&
+      !batches->AllTargetsCount()) {
+    program.targets.resize(static_cast<size_t>(job().samples_per_microbatch *
+                                               job().inputs[job().targets_input].elements_per_sample));
+  }
   size_t tasks = source.tasks.size(), buffers = source.buffers.size();
 
   program.operands.resize(source.task_operands.size());

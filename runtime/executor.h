@@ -35,6 +35,8 @@ class BatchSource {
   // Fills `out` with field `field` (Job::inputs) of samples [first_sample, first_sample + samples) of the
   // global batch of `step`. Does not allocate. Called from one thread at a time.
   virtual Status Fill(uint32_t field, uint64_t step, int64_t first_sample, int64_t samples, void* out) = 0;
+  // Whether no target is ever negative, so that the loss counts all of them and nobody need look.
+  virtual bool AllTargetsCount() const { return false; }
 };
 
 struct ExecutorOptions {

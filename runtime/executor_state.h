@@ -49,6 +49,8 @@ struct ProgramState {
   std::unique_ptr<std::atomic<uint32_t>[]> acquired;   // a buffer: the last run that acquired it
   std::unique_ptr<std::atomic<uint8_t>[]> health;      // a buffer, check mode: see Health
   std::vector<TaskTime> times;
+  // Room for the targets of one microbatch; empty where all targets count, or none are needed here.
+  std::vector<int32_t> targets;
 };
 
 enum class Health : uint8_t { kUnknown, kFinite, kBad };
@@ -105,7 +107,8 @@ struct Executor::State {
 
   // engine.cpp: one run of `program` on both engines.
   Status Run(ProgramState& program, uint64_t step_or_batch);
-  void Begin(ProgramState& program, uint64_t step_or_batch);
+  Status Begin(ProgramState& program, uint64_t step_or_batch);
+  Status CountTargets(ProgramState& program, int64_t& targets);
   Status RunCompute(ProgramState& program);
   void CommunicationLoop();
   Progress AdvanceCommunication(Engine thread, bool only_cheap);

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/checkpoint.h"
 #include "runtime/data.h"
 #include "runtime/segment.h"
 #include "runtime/shared_memory_transport.h"
@@ -80,6 +81,16 @@ Status RunRank(const Job& job, uint32_t rank, const LocalOptions& options, const
   if (!executor.ok()) return fail(executor.status());
   local.executor = std::move(*executor);
   local.executor->InitializeParameters(seed);
+  uint64_t first_step = 0;
+  if (!options.resume.empty()) {
+    if (!options.resume_parameters_only) {
+      Result<CheckpointInfo> info = ReadCheckpointInfo(options.resume);
+      if (!info.ok()) return fail(info.status());
+      first_step = info->step;
+    }
+    Status loaded = LoadCheckpoint(options.resume, *local.executor, options.resume_parameters_only);
+    if (!loaded.ok()) return fail(loaded);
+  }
   local.view = {&job, rank, &local.executor->program(), &local.executor->row(), local.executor.get()};
   if (hooks.initialized) {
     std::lock_guard<std::mutex> lock(hook_mutex);
@@ -89,6 +100,9 @@ Status RunRank(const Job& job, uint32_t rank, const LocalOptions& options, const
   if (hooks.gradients) local.executor->SetGradientObserver(ObserveGradients, &observer);
 
   TrainerOptions trainer;
+  trainer.first_step = first_step;
+  trainer.directory = options.checkpoint_directory;
+  trainer.checkpoint_every = options.checkpoint_every;
   trainer.end_step = static_cast<uint64_t>(options.steps >= 0 ? options.steps : job.steps);
   if (evaluates) {
     trainer.eval_every = job.eval_every;
