@@ -35,7 +35,7 @@ Totals SumUp(const runtime::Job& job, const ir::SimulationResult& result, bool e
 std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& result, bool expanded) {
   const Totals totals = SumUp(job, result, expanded);
   std::string text;
-  text += fmt::format("step time    {}\n", ir::FormatTime(result.makespan));
+  text += fmt::format("step time    {}\n", ir::FormatTimeRounded(result.makespan));
   text += fmt::format("bubble       {:.2f} % (largest idle share of a rank), busy {:.2f} % on average\n",
                       100 * result.bubble(), 100 * totals.busy);
   text += fmt::format("messages     {} a step, {}\n", totals.messages, ir::FormatBytes(totals.message_bytes));
@@ -52,7 +52,7 @@ std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& re
     const size_t role = static_cast<size_t>(rows[i].program - job.train.data());
     const ir::RoleStatistics& s = result.roles[expanded ? i : role];
     text += fmt::format("{:<12} {:>5.1f} % {:>12} {:>10} {:>10} {:>5} {:>5} {:>10}\n", rows[i].label,
-                        100 * Share(s.busy, result.makespan), ir::FormatTime(s.idle),
+                        100 * Share(s.busy, result.makespan), ir::FormatTimeRounded(s.idle),
                         ir::FormatBytes(rows[i].program->arena_bytes),
                         ir::FormatBytes(rows[i].program->static_bytes), s.peak_activations, s.messages,
                         ir::FormatBytes(s.message_bytes));

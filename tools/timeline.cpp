@@ -151,7 +151,7 @@ std::string RenderTimeline(const std::vector<TimelineRow>& rows, Picoseconds mak
     text += "|\n";
   }
   if (shown < rows.size()) text += fmt::format("{} more rows\n", rows.size() - shown);
-  const std::string right = ir::FormatTime(makespan);
+  const std::string right = ir::FormatTimeRounded(makespan);
   text += fmt::format("{:<{}}  0{:>{}}\n", "", label_width, right, width - 1);
   return text;
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -55,13 +56,28 @@ std::string_view UnitKindName(UnitKind kind) {
   return "?";
 }
 
-std::string FormatTime(Picoseconds ps) {
+namespace {
+
+// The largest unit in which the time is at least one.
+std::pair<Picoseconds, std::string_view> TimeUnit(Picoseconds ps) {
   Picoseconds magnitude = ps < 0 ? -ps : ps;
-  if (magnitude >= kPsPerS) return fmt::format("{} s", static_cast<double>(ps) / kPsPerS);
-  if (magnitude >= kPsPerMs) return fmt::format("{} ms", static_cast<double>(ps) / kPsPerMs);
-  if (magnitude >= kPsPerUs) return fmt::format("{} us", static_cast<double>(ps) / kPsPerUs);
-  if (magnitude >= kPsPerNs) return fmt::format("{} ns", static_cast<double>(ps) / kPsPerNs);
-  return fmt::format("{} ps", ps);
+  if (magnitude >= kPsPerS) return {kPsPerS, "s"};
+  if (magnitude >= kPsPerMs) return {kPsPerMs, "ms"};
+  if (magnitude >= kPsPerUs) return {kPsPerUs, "us"};
+  if (magnitude >= kPsPerNs) return {kPsPerNs, "ns"};
+  return {1, "ps"};
+}
+
+}  // namespace
+
+std::string FormatTime(Picoseconds ps) {
+  auto [scale, name] = TimeUnit(ps);
+  return fmt::format("{} {}", static_cast<double>(ps) / static_cast<double>(scale), name);
+}
+
+std::string FormatTimeRounded(Picoseconds ps) {
+  auto [scale, name] = TimeUnit(ps);
+  return fmt::format("{:.5g} {}", static_cast<double>(ps) / static_cast<double>(scale), name);
 }
 
 std::string FormatBytes(int64_t bytes) {

@@ -37,6 +37,8 @@ std::string_view UnitKindName(UnitKind kind);
 
 // Exact, shortest human forms, e.g. "1.5 ms", "64 GiB", "20.03125 us".
 std::string FormatTime(Picoseconds ps);
+// The same in at most five significant digits: for tables that people read.
+std::string FormatTimeRounded(Picoseconds ps);
 std::string FormatBytes(int64_t bytes);
 std::string FormatQuantity(const Quantity& quantity);
 
