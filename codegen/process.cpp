@@ -59,8 +59,14 @@ Result<pid_t> Start(const Command& command) {
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, command.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  // A process group of its own: a compiler driver has children that must end with it.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes, 0);
   pid_t pid = 0;
-  const int error = posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  const int error = posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0)
     return Error{fmt::format("cannot run '{}': {}", command.arguments[0], std::strerror(error))};
@@ -79,7 +85,7 @@ Status RunCommands(const std::vector<Command>& commands, int jobs) {
       failed = index;
       error = std::move(message);
     }
-    for (const auto& [pid, unused] : running) kill(pid, SIGTERM);
+    for (const auto& [pid, unused] : running) kill(-pid, SIGTERM);
   };
   while (next < commands.size() || !running.empty()) {
     const bool stopped = failed < commands.size();

@@ -3,6 +3,8 @@
 // changed.
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
 #include <chrono>
 
 #include <nlohmann/json.hpp>
@@ -81,6 +83,22 @@ TEST_F(ToolsCompile, ExecutablesAreBitwiseTheInterpreter) {
   outcome = Run({PIPER_BINARY, "run", At("program.piper"), "--no-timeline", "--verify", "--steps", "20"});
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
 
+  // What the dry run said of memory and messages is what the processes counted.
+  ASSERT_EQ(Run({PIPER_BINARY, "run", At("program.piper"), "--json", At("figures.json")}).code, 0);
+  const auto predicted = nlohmann::json::parse(test::Contents(At("figures.json")));
+  const auto counted = nlohmann::json::parse(test::Contents(At("run/run.json")));
+  ASSERT_EQ(predicted["ranks"].size(), 4u);
+  ASSERT_EQ(counted["ranks"].size(), 4u);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    const auto &dry = predicted["ranks"][rank], &real = counted["ranks"][rank];
+    for (const char* name : {"parameter_bytes", "arena_bytes"}) {
+      EXPECT_EQ(dry[name], real[name]) << name << " of rank " << rank;
+    }
+    for (const char* name : {"messages", "message_bytes", "collectives", "collective_bytes"}) {
+      EXPECT_EQ(20 * dry[name].get<int64_t>(), real[name].get<int64_t>()) << name << " of rank " << rank;
+    }
+  }
+
   for (const char* name : {"out/role0", "out/role1", "out/train", "out/sample"}) {
     EXPECT_EQ(test::Contents(At(name)).find("Interpreter"), std::string::npos) << name;
   }
@@ -105,6 +123,23 @@ TEST_F(ToolsCompile, AgainIsQuickAndAChangeIsSeen) {
   EXPECT_NE(test::Contents(At("out/role0")), role);
   ASSERT_EQ(Run({PIPERC_BINARY, At("program.piper"), "-o", At("out"), "-j", "1"}).code, 0);
   EXPECT_EQ(test::Contents(At("out/role0")), role) << "two builds of one program differ";
+}
+
+TEST_F(ToolsCompile, AStoppedPipercLeavesNothing) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    execl(PIPERC_BINARY, PIPERC_BINARY, At("program.piper").c_str(), "-o", At("out").c_str(), nullptr);
+    _exit(127);
+  }
+  // As soon as a compiler has something to do.
+  for (int i = 0; i < 2000 && !std::filesystem::exists(At("out")); ++i) usleep(1000);
+  usleep(200'000);
+  kill(pid, SIGTERM);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 74);
+  EXPECT_FALSE(std::filesystem::exists(At("out")));
 }
 
 TEST_F(ToolsCompile, TheTargetIsCheckedAtStart) {

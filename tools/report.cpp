@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tools/timeline.h"
+#include "tools/trace.h"
 
 namespace piper::tools {
 namespace {
@@ -59,6 +60,29 @@ std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& re
   }
   if (rows.size() > kMaxRows) text += fmt::format("{} more rows\n", rows.size() - kMaxRows);
   return text;
+}
+
+std::string ReportJson(const runtime::Job& job, const ir::SimulationResult& result, bool expanded) {
+  std::string text = fmt::format(
+      "{{\"job\":{},\"plan_hash\":{},\"step_time_ps\":{},\"bubble\":{},\"ranks\":[", JsonString(job.name),
+      JsonString(job.plan_hash == nullptr ? "" : job.plan_hash), result.makespan, result.bubble());
+  for (uint32_t rank = 0; rank < job.rank_count; ++rank) {
+    const uint32_t role = job.rank_role[rank];
+    const runtime::RankProgram& program = job.train[role];
+    const ir::RoleStatistics& s = result.roles[expanded ? rank : role];
+    int64_t parameter_bytes = 0;
+    for (const runtime::Parameter& p : program.parameters) parameter_bytes += program.buffers[p.value].bytes;
+    text += fmt::format(
+        "{}\n{{\"rank\":{},\"role\":{},\"busy_ps\":{},\"idle_ps\":{},\"parameter_bytes\":{},\"arena_bytes\":{"
+        "},"
+        "\"static_bytes\":{},\"peak_live_bytes\":{},\"peak_activations\":{},\"messages\":{},\"message_"
+        "bytes\":{},"
+        "\"collectives\":{},\"collective_bytes\":{}}}",
+        rank == 0 ? "" : ",", rank, JsonString(program.name), s.busy, s.idle, parameter_bytes,
+        program.arena_bytes, program.static_bytes, program.live_bytes, s.peak_activations, s.messages,
+        s.message_bytes, s.collectives, s.collective_bytes);
+  }
+  return text + "\n]}\n";
 }
 
 }  // namespace piper::tools

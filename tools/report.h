@@ -11,6 +11,10 @@ namespace piper::tools {
 // `expanded`: the result has one entry a rank instead of a role.
 std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& result, bool expanded);
 
+// The same for programs: one JSON object, picoseconds and bytes, counts a rank and step. What the executables
+// count of themselves (run.json) has the same names.
+std::string ReportJson(const runtime::Job& job, const ir::SimulationResult& result, bool expanded);
+
 // Totals over ranks, for the report and for what tests may read of a plan.
 struct Totals {
   int64_t messages = 0, message_bytes = 0, collectives = 0, collective_bytes = 0;  // a step, all ranks

@@ -37,6 +37,7 @@ void Declare(options::options_description& shown, options::options_description& 
       ("metrics", options::value<std::string>()->value_name("FILE"), "with --execute: write metrics as JSON lines")
       ("trace", options::value<std::string>()->value_name("FILE"),
        "write a Chrome trace of the dry run (with --execute: of the run)")
+      ("json", options::value<std::string>()->value_name("FILE"), "write the figures of the dry run as JSON")
       ("timeline", "draw the timeline (the default)")
       ("no-timeline", "do not")
       ("expand", "time every rank instead of one rank a role");
@@ -47,7 +48,7 @@ void Declare(options::options_description& shown, options::options_description& 
 struct RunOptions {
   bool execute = false, verify = false, synthetic = false, timeline = true, expand = false;
   int64_t steps = -1;
-  std::string data, trace, metrics, inject;
+  std::string data, trace, metrics, json, inject;
 };
 
 std::string Text(const options::variables_map& values, const char* name) {
@@ -73,6 +74,11 @@ int DryRun(const ir::Program& program, const ir::Plan& plan, const RunOptions& o
     text += '\n' + RenderTimeline(rows, result.makespan, look);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
+  if (!options.json.empty()) {
+    if (Status status = WriteFile(options.json, ReportJson(job, result, options.expand)); !status.ok()) {
+      return Fail(kExitIo, status.error());
+    }
+  }
   if (!options.trace.empty() && !options.execute) {
     if (Status status = WriteFile(options.trace, ChromeTrace(job, rows)); !status.ok()) {
       return Fail(kExitIo, status.error());
@@ -142,6 +148,7 @@ int Run(const options::variables_map& values) {
   options.data = Text(values, "data");
   options.trace = Text(values, "trace");
   options.metrics = Text(values, "metrics");
+  options.json = Text(values, "json");
   options.inject = Text(values, "inject");
   if (values.count("timeline") != 0 && !options.timeline) {
     return Fail(kExitUsage, "--timeline and --no-timeline contradict each other");
