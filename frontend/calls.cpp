@@ -318,6 +318,7 @@ std::string Interpreter::NearestLegal(const FunctionInfo& info, Value* slots, co
       continue;
     }
     fuel_ = std::min(fuel, kMostFuel);
+    checkpoint_ = 0;
     Value original = slots[i];
     std::vector<int64_t> found;
     auto try_value = [&](int64_t candidate) {
@@ -416,7 +417,7 @@ Value Interpreter::RunFunction(const FunctionInfo& info, Activation& activation)
       if (!value.is(ValueKind::kSchedule) && !value.is(ValueKind::kSelector)) {
         FailType(end, fmt::format("the value of {}, which yields steps,", info.name), "a schedule", value);
       }
-      Yield(value, end, &yielded);
+      Yield(std::move(value), end, &yielded);
     }
     return MakeSchedule(std::move(yielded));
   }

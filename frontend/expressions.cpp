@@ -24,6 +24,11 @@ Value Interpreter::Eval(Expr& expr) {
       return EvalName(As<NameExpr>(expr));
     case ExprKind::kList: {
       auto& list = As<BracketExpr>(expr);
+      if (ListsTags(list)) {
+        ir::Selector selector;
+        BuildSelector(list, &selector);
+        return MakeSelector(std::move(selector));
+      }
       Burn(static_cast<int64_t>(list.items.size()), expr.range);
       std::vector<Value> items;
       items.reserve(list.items.size());
@@ -288,7 +293,8 @@ Value Interpreter::EvalIndex(IndexExpr& expr) {
 
 Value Interpreter::EvalMember(MemberExpr& expr) {
   if (expr.base->kind == ExprKind::kName && expr.member.name == names::kSize) {
-    if (std::optional<Value> axis = PreferAxis(As<NameExpr>(*expr.base))) return MemberOf(*axis, expr.member, expr.range);
+    if (std::optional<Value> axis = PreferAxis(As<NameExpr>(*expr.base)))
+      return MemberOf(*axis, expr.member, expr.range);
   }
   return MemberOf(Eval(*expr.base), expr.member, expr.range);
 }
@@ -368,7 +374,9 @@ Value Interpreter::MemberOf(const Value& base, const NameRef& member, SourceRang
       auto& plan = base.as<PlanObject>();
       if (!plan.planned) {
         if (plans_ == nullptr) Fail(range, DiagKind::kUnsupported, "plans are made by `piper test` only");
-        std::optional<PlanService::Figures> figures = plans_->Plan(plan.program, *diag_);
+        ir::DiagnosticEngine behind(sources_);
+        std::optional<PlanService::Figures> figures = plans_->Plan(plan.program, behind);
+        TakeDiagnostics(behind);
         if (!figures) Throw();
         for (const auto& [figure, quantity] : *figures) {
           plan.figures.emplace_back(figure, quantity.kind == UnitKind::kNone

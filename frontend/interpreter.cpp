@@ -87,6 +87,14 @@ void Interpreter::AddTrace(SourceRange range) {
   if (!test_bindings_.empty()) last.Note({}, fmt::format("with {}", fmt::join(test_bindings_, ", ")));
 }
 
+void Interpreter::TakeDiagnostics(const ir::DiagnosticEngine& from) {
+  for (const ir::Diagnostic& d : from.diagnostics()) {
+    auto builder = d.severity == ir::Severity::kError ? diag_->Error(d.range, d.kind, d.message)
+                                                      : diag_->Warning(d.range, d.kind, d.message);
+    for (const ir::DiagNote& note : d.notes) builder.Note(note.range, note.message);
+  }
+}
+
 void Interpreter::Throw() {
   if (traced_ != diag_->error_count()) AddTrace(diag_->diagnostics().back().range);
   throw Abort{};
@@ -113,23 +121,53 @@ void Interpreter::FailType(SourceRange range, std::string_view what, std::string
        fmt::format("{} must be {}, not {}", what, wanted, DescribeValue(got)));
 }
 
-void Interpreter::OutOfFuel(SourceRange range) {
-  // The share of the outermost loop that is done, refined by the loops inside it.
-  double share = 0;
+double Interpreter::LoopShare() const {
+  // What is done of the outermost loop, refined by the loops inside it.
   std::vector<const Loop*> loops;
   for (const Loop* loop = loops_; loop != nullptr; loop = loop->outer) loops.push_back(loop);
-  double width = 1;
+  double share = 0, width = 1;
   for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop) {
     auto total = static_cast<double>(std::max<int64_t>((*loop)->total, 1));
     share += width * static_cast<double>((*loop)->done) / total;
     width /= total;
   }
-  std::string message = fmt::format("elaboration takes more than the {} steps that it may", kFuel);
-  if (!loops.empty() && share > 0) {
-    message +=
-        fmt::format(": the loops that lead here would take about {:.1e}", static_cast<double>(kFuel) / share);
+  return share;
+}
+
+double Interpreter::WorkDone() const {
+  double work = static_cast<double>(kFuel - fuel_);
+  for (const Loop* loop = loops_; loop != nullptr; loop = loop->outer) {
+    work -= static_cast<double>(loop->total - loop->done);
   }
-  fuel_ = 1000;  // what reports the error may still evaluate a little
+  return std::max(work, 0.0);
+}
+
+void Interpreter::Checkpoint(SourceRange range) {
+  constexpr int64_t kInterval = 200'000;
+  if (fuel_ < 0) OutOfFuel(range);
+  checkpoint_ = std::max<int64_t>(fuel_ - kInterval, 0);
+  const Loop* outermost = loops_;
+  while (outermost != nullptr && outermost->outer != nullptr) outermost = outermost->outer;
+  // A few rounds say little about the rest.
+  if (outermost == nullptr || outermost->done < 4) return;
+  double share = LoopShare();
+  double steps = static_cast<double>(steps_) / share, work = WorkDone() / share;
+  if (work > 10.0 * static_cast<double>(kFuel) || steps > 2.0 * static_cast<double>(kMaxSteps))
+    OutOfFuel(range);
+}
+
+void Interpreter::OutOfFuel(SourceRange range) {
+  bool too_many_steps = static_cast<double>(steps_) > WorkDone() / 4;
+  double share = LoopShare();
+  double used = too_many_steps ? static_cast<double>(steps_) : WorkDone();
+  std::string message =
+      too_many_steps ? fmt::format("the schedules hold more than the {} steps that they may", kMaxSteps)
+                     : fmt::format("elaboration takes more than the {} steps that it may", kFuel);
+  if (share > 0)
+    message += fmt::format(": the loops that lead here would make it about {:.1g}", used / share);
+  // What reports the error may still evaluate a little.
+  fuel_ = std::max<int64_t>(fuel_, 1000);
+  checkpoint_ = 0;
   Fail(range, DiagKind::kFuelExhausted, std::move(message), "make the loop shorter, or the recursion end");
 }
 
@@ -143,8 +181,7 @@ void Interpreter::BurnLoop(int64_t rounds, SourceRange range) {
                      kFuel),
          "loops unroll at compile time: make this one shorter");
   }
-  if (rounds > fuel_) OutOfFuel(range);
-  fuel_ -= rounds;
+  Burn(rounds, range);
 }
 
 void Interpreter::CheckStack(SourceRange range) {

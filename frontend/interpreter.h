@@ -39,7 +39,7 @@ struct Abort {};
 // list.
 constexpr int64_t kFuel = 20'000'000;
 constexpr int kMaxCalls = 500;              // nested
-constexpr int64_t kMaxSteps = 8'000'000;    // of schedules alive in the directives
+constexpr int64_t kMaxSteps = 4'000'000;    // of schedules alive in the directives
 constexpr int64_t kMaxDevices = 1'000'000;  // of a topology
 constexpr int64_t kMaxTextBytes = 1 << 20;
 constexpr size_t kMaxSlots = size_t{1} << 20;
@@ -147,8 +147,8 @@ class Interpreter {
 
   void Burn(int64_t units, SourceRange range) {
     fuel_ -= units;
-    if (fuel_ < 0) [[unlikely]]
-      OutOfFuel(range);
+    if (fuel_ < checkpoint_) [[unlikely]]
+      Checkpoint(range);
   }
   // Refuses at once what is known to be too long.
   void BurnLoop(int64_t rounds, SourceRange range);
@@ -195,9 +195,18 @@ class Interpreter {
   };
 
   void AddTrace(SourceRange range);
+  // Reports what a phase behind the front end, which must start without errors, reported to an engine of its
+  // own.
+  void TakeDiagnostics(const ir::DiagnosticEngine& from);
   // Reports a name that should be an axis.
   void CheckAxisName(const Expr& expr);
   [[noreturn]] void OutOfFuel(SourceRange range);
+  // Now and then: refuses what will clearly not end within the budget, instead of waiting for its end.
+  void Checkpoint(SourceRange range);
+  // The share of the loops in progress that is done; 0 if there is none, or nothing to go by.
+  double LoopShare() const;
+  // Fuel used, without what the loops in progress have paid in advance.
+  double WorkDone() const;
   void CheckStack(SourceRange range);
 
   // interpreter.cpp: statements and calls
@@ -268,12 +277,14 @@ class Interpreter {
 
   // selectors.cpp
   void BuildSelector(BracketExpr& expr, ir::Selector* out);
+  // A list of names that nothing binds, `[attn]`: tags.
+  bool ListsTags(const BracketExpr& list) const;
   void AddItems(List<Item> items, ir::Selector* out);
   ir::Selector ItemSelector(Expr& expr);
   void AddIndices(Expr& expr, std::string_view key, ir::SelectorTerm* term);
   ir::NameId IrName(NameId name);
   ir::Selector EvalSelector(Expr& expr);
-  void Yield(const Value& value, SourceRange range, ir::Schedule* sink);
+  void Yield(Value value, SourceRange range, ir::Schedule* sink);
   void YieldSteps(StepsStmt& steps);
   void ExpandRun(const StepRun& run, const ir::Selector* within, SourceRange range,
                  std::vector<ir::Step>* out);
@@ -359,6 +370,7 @@ class Interpreter {
   Activation* current_ = nullptr;
   Loop* loops_ = nullptr;
   int64_t fuel_ = kFuel;
+  int64_t checkpoint_ = kFuel;
   int64_t steps_ = 0;
   int calls_ = 0;
   const char* stack_base_ = nullptr;
@@ -368,7 +380,8 @@ class Interpreter {
   GraphSession* graph_ = nullptr;
   uint64_t builds_ = 0;
   std::vector<ArgumentOverride>* argument_overrides_ = nullptr;
-  bool axis_wanted_ = false;  // a name is an axis rather than a number: `strategy s(dp: int) { mesh (dp = dp) .. }`
+  bool axis_wanted_ =
+      false;  // a name is an axis rather than a number: `strategy s(dp: int) { mesh (dp = dp) .. }`
   const CutStmt* cut_ = nullptr;  // its tags are values while its list is evaluated
   struct StepCounter {
     int64_t stage;

@@ -721,6 +721,27 @@ void Interpreter::CheckParametersUsed(const ir::Graph& graph) {
     error = true;
   }
   if (error) throw Abort{};
+
+  // What the losses depend on differentiably.
+  std::vector<bool> reached(graph.values.size(), false);
+  for (const ir::Loss& loss : graph.losses) reached[loss.value] = true;
+  bool trainable = false;
+  for (size_t v = graph.values.size(); v-- > 0;) {
+    if (!reached[v]) continue;
+    const ir::Value& value = graph.values[v];
+    trainable = trainable || value.source == ir::Value::Source::kParameter;
+    if (value.source != ir::Value::Source::kOperation) continue;
+    const ir::Operation& op = graph.operations[value.index];
+    if (op.kind == "stop_gradient") continue;
+    for (ir::ValueId operand : op.operands) reached[operand] = true;
+  }
+  if (!trainable) {
+    Report(graph.losses.front().range, DiagKind::kNotDifferentiable,
+           "no parameter reaches the loss, so there is nothing to learn")
+        .Hint(graph.parameters.empty() ? "declare one: param weight: [inputs, outputs] = normal(0.02)"
+                                       : "does every path go through stop_gradient?");
+    throw Abort{};
+  }
 }
 
 std::shared_ptr<const ir::Graph> Interpreter::BuildModel(const Value& model, int64_t global_batch,

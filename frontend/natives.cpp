@@ -207,11 +207,13 @@ Value Range(Interpreter& in, NativeCall& call) {
   if (step == 0) args.Range(2, "must not be zero");
   if (step == 1) return MakeRange(first, end);
   std::vector<Value> items;
-  for (int64_t i = first; step > 0 ? i < end : i > end;) {
-    in.Burn(1, call.range);
-    items.push_back(Value::Int(i));
-    if (__builtin_add_overflow(i, step, &i)) break;
-  }
+  if (step > 0 ? first >= end : first <= end) return MakeList(std::move(items));
+  // Differences of 64-bit numbers, exact in 128.
+  auto distance = step > 0 ? static_cast<__int128>(end) - first : static_cast<__int128>(first) - end;
+  auto stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
+  auto count = static_cast<int64_t>(std::min<__int128>((distance + stride - 1) / stride, INT64_MAX));
+  in.BurnLoop(count, call.range);
+  for (int64_t i = 0; i < count; ++i) items.push_back(Value::Int(first + i * step));
   return MakeList(std::move(items));
 }
 

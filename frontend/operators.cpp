@@ -98,8 +98,10 @@ Value Interpreter::Binary(BinaryOp op, const Value& left, const Value& right, So
       if (!right.is(ValueKind::kPlan)) FailType(range, "the right side of 'learns'", "a plan", right);
       if (plans_ == nullptr) Fail(range, DiagKind::kUnsupported, "plans are compared by `piper test` only");
       std::string why;
+      ir::DiagnosticEngine behind(sources_);
       std::optional<bool> same =
-          plans_->Learns(left.as<PlanObject>().program, right.as<PlanObject>().program, &why, *diag_);
+          plans_->Learns(left.as<PlanObject>().program, right.as<PlanObject>().program, &why, behind);
+      TakeDiagnostics(behind);
       if (!same) Throw();
       if (!*same) {
         diag_->Error(range, DiagKind::kExpectFailed,

@@ -55,6 +55,19 @@ void Interpreter::BuildSelector(BracketExpr& expr, ir::Selector* out) {
   *out = std::move(narrowed);
 }
 
+bool Interpreter::ListsTags(const BracketExpr& list) const {
+  if (list.items.empty()) return false;
+  for (const Item& item : list.items) {
+    const Expr* root = item.value;
+    while (root != nullptr && root->kind == ExprKind::kMember) root = As<MemberExpr>(*root).base;
+    if (root == nullptr || root->kind != ExprKind::kName || As<NameExpr>(*root).frame != kFrameUnresolved)
+      return false;
+    if (FindAxis(program_.ast.names.Text(As<NameExpr>(*root).name)) != nullptr && root == item.value)
+      return false;
+  }
+  return true;
+}
+
 // Items of a bracket, as one conjunction where they allow it.
 void Interpreter::AddItems(List<Item> items, ir::Selector* out) {
   out->any_of.resize(1);
@@ -273,24 +286,31 @@ Value Interpreter::EvalBy(const Value& left, const Expr& right, SourceRange rang
 
 // ---- steps
 
-void Interpreter::Yield(const Value& value, SourceRange range, ir::Schedule* sink) {
-  auto count = [&](size_t steps) {
-    Burn(static_cast<int64_t>(steps), range);
-    steps_ += static_cast<int64_t>(steps);
-    if (steps_ > kMaxSteps) OutOfFuel(range);
-  };
+void Interpreter::Yield(Value value, SourceRange range, ir::Schedule* sink) {
+  Burn(1, range);
   if (value.is(ValueKind::kSelector)) {
     const ir::Selector& selector = value.as<SelectorObject>().selector;
     if (selector.any_of.empty() && selector.optional)
       return;  // an empty selector of `zip(.., pad)` is no step
-    count(1);
+    if (++steps_ > kMaxSteps) OutOfFuel(range);
     ir::Step& step = sink->steps.emplace_back();
     step.range = range;
     step.select = selector;
     return;
   }
   auto& steps = value.as<ScheduleObject>().schedule.steps;
-  count(steps.size());
+  if (value.unique()) {  // a call's result: nobody else will read it
+    if (sink->steps.empty()) {
+      sink->steps = std::move(steps);
+    } else {
+      sink->steps.insert(sink->steps.end(), std::make_move_iterator(steps.begin()),
+                         std::make_move_iterator(steps.end()));
+    }
+    return;
+  }
+  Burn(static_cast<int64_t>(steps.size()), range);
+  steps_ += static_cast<int64_t>(steps.size());
+  if (steps_ > kMaxSteps) OutOfFuel(range);
   sink->steps.insert(sink->steps.end(), steps.begin(), steps.end());
 }
 

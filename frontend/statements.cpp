@@ -41,11 +41,7 @@ Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last
       }
       Value value = Eval(expr);
       if (current_->sink != nullptr && (value.is(ValueKind::kSelector) || value.is(ValueKind::kSchedule))) {
-        if (value.is(ValueKind::kSchedule) && value.unique() && current_->sink->steps.empty()) {
-          *current_->sink = std::move(value.as<ScheduleObject>().schedule);
-        } else {
-          Yield(value, expr.range, current_->sink);
-        }
+        Yield(std::move(value), expr.range, current_->sink);
       } else if (last && wants_value) {
         *out = std::move(value);
       } else if (!value.is(ValueKind::kNone)) {
@@ -309,7 +305,7 @@ bool Interpreter::ExecuteTest(const TestDecl& test, PlanService* plans) {
   size_t errors = diag_->error_count();
   plans_ = plans;
   test_bindings_.clear();
-  fuel_ = kFuel;
+  fuel_ = checkpoint_ = kFuel;
   steps_ = 0;
   try {
     WithFrame(resolved_.Unit(&test), {}, [&] {

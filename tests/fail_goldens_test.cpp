@@ -1,5 +1,6 @@
-// Every file tests/fail/fail_*.piper is refused with exactly the diagnostics that its last comment block shows,
-// from `// expect:` on. Rewrite the blocks with PIPER_UPDATE_GOLDENS=1. Lines `// set: name=value` are `--set`s,
+// Every file tests/fail/fail_*.piper is refused with exactly the diagnostics that its last comment block
+// shows, from `// expect:` on. Rewrite the blocks with PIPER_UPDATE_GOLDENS=1. Lines `// set: name=value` are
+// `--set`s,
 // `// run: test` runs the file's tests instead of loading it.
 #include <algorithm>
 #include <cstdlib>
@@ -14,9 +15,9 @@
 
 #include "frontend/frontend.h"
 #include "frontend/test_runner.h"
+#include "ir/pipeline.h"
 #include "ir/support/diagnostics.h"
 #include "ir/support/source.h"
-#include "ir/pipeline.h"
 
 namespace piper {
 namespace {
@@ -62,7 +63,7 @@ class Plans : public frontend::PlanService {
   std::optional<Figures> Plan(const ir::Program& program, ir::DiagnosticEngine& diag) override {
     std::optional<ir::Plan> plan = ir::BuildPlan(program, diag);
     if (!plan) return std::nullopt;
-    return Figures{{ "step_time", { static_cast<double>(plan->simulation.makespan), ir::UnitKind::kTime } }};
+    return Figures{{"step_time", {static_cast<double>(plan->simulation.makespan), ir::UnitKind::kTime}}};
   }
   std::optional<bool> Learns(const ir::Program&, const ir::Program&, std::string* why,
                              ir::DiagnosticEngine&) override {
