@@ -7,6 +7,7 @@
 //   strategy        the body of a strategy, in the frame of kStrategyFrame
 //   forward         the body of a forward, in the frame of kForwardFrame
 //   fails=KIND      the example is refused with that kind of diagnostic
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -20,6 +21,8 @@
 #include "ir/model/operations.h"
 #include "ir/pipeline.h"
 #include "ir/support/diagnostics.h"
+#include "tools/report.h"
+#include "tools/timeline.h"
 
 namespace piper {
 namespace {
@@ -255,6 +258,37 @@ TEST(Docs, EveryLinkLeadsSomewhere) {
       EXPECT_EQ(Anchors(ReadText(file)).count(target.substr(hash + 1)), 1u) << page << " links to " << target;
     }
   }
+}
+
+// The README shows the real report and timeline of the example that it quotes; PIPER_UPDATE_GOLDENS=1
+// rewrites them.
+TEST(Docs, TheReadmeShowsTheExampleAndItsDryRun) {
+  constexpr const char* kExample = "examples/gpt_1f1b.piper";
+  std::string readme = ReadText("README.md"), example = ReadText(kExample);
+  std::string quoted = example.substr(example.find("import "));
+  EXPECT_NE(readme.find("```piper run\n" + quoted + "```"), std::string::npos)
+      << "README.md quotes " << kExample;
+
+  ir::SourceManager sources;
+  ir::DiagnosticEngine diag(sources);
+  auto program = frontend::LoadProgram(kExample, {}, sources, diag);
+  ASSERT_TRUE(program);
+  std::optional<ir::Plan> plan = ir::BuildPlan(*program, diag);
+  ASSERT_TRUE(plan) << diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+  const runtime::Job& job = plan->job->job();
+  std::string text =
+      tools::RenderReport(job, plan->simulation, false) + "\n" +
+      tools::RenderTimeline(tools::TimelineRows(job, plan->simulation, false), plan->simulation.makespan,
+                            {.columns = 80, .max_rows = 64, .colour = false});
+  size_t begin = readme.find("```\nstep time");
+  ASSERT_NE(begin, std::string::npos);
+  begin += 4;
+  size_t length = readme.find("```", begin) - begin;
+  if (std::getenv("PIPER_UPDATE_GOLDENS") != nullptr) {
+    std::ofstream("README.md", std::ios::binary) << readme.replace(begin, length, text);
+    return;
+  }
+  EXPECT_EQ(readme.substr(begin, length), text) << "after a wanted change: PIPER_UPDATE_GOLDENS=1";
 }
 
 // What docs/language.md calls "not yet" is refused as such: whoever builds one of these learns here what to

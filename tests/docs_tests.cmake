@@ -1,2 +1,2 @@
 # The documentation against the code.
-piper_add_test(docs_test SOURCES docs_test.cpp LIBS piper_frontend piper_pipeline)
+piper_add_test(docs_test SOURCES docs_test.cpp LIBS piper_frontend piper_pipeline piper_reports)
