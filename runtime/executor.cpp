@@ -93,7 +93,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Setup& setup) {
   state->high_water.store(0);
   for (const Buffer& buffer : train.buffers) {
     if (IsStatic(buffer.kind)) {
-      state->high_water.store(std::max(state->high_water.load(), buffer.offset + buffer.bytes));
+      state->high_water.store(std::max(state->high_water.load(), EndOf(buffer)));
       if (buffer.kind == BufferKind::kScratch) state->static_bytes += buffer.bytes;
     }
   }

@@ -65,7 +65,7 @@ struct StepOutcome {
 // programs.
 struct RankStatistics {
   int64_t arena_bytes = 0;       // allocated
-  int64_t high_water_bytes = 0;  // largest end of an acquired buffer
+  int64_t high_water_bytes = 0;  // largest end of an acquired buffer, aligned
   int64_t peak_live_bytes = 0;   // largest sum of the bytes of acquired buffers, static ones included
   int64_t parameter_bytes = 0;
   int64_t messages = 0, message_bytes = 0;        // sent

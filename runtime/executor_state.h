@@ -32,10 +32,10 @@ struct ProgramState {
   bool train = true;
   bool has_clip = false;
 
-  std::vector<void*> operands;       // address of every task operand
-  std::vector<std::byte*> scratch;   // a stream; null: does not compute
-  std::vector<uint8_t> wakes_compute;                    // a communication task: a compute task waits for it
-  std::vector<uint32_t> request;     // a task: into messages or collectives
+  std::vector<void*> operands;         // address of every task operand
+  std::vector<std::byte*> scratch;     // a stream; null: does not compute
+  std::vector<uint8_t> wakes_compute;  // a communication task: a compute task waits for it
+  std::vector<uint32_t> request;       // a task: into messages or collectives
   std::vector<Message> messages;
   std::vector<CollectiveOperation> collectives;
   std::vector<std::vector<std::byte*>> contributions;  // behind CollectiveOperation::contributions
@@ -136,6 +136,11 @@ struct Executor::State {
   void BeforeChecked(ProgramState& program, const Task& task, bool& suspect);
   void AfterChecked(ProgramState& program, const Task& task, bool suspect, uint32_t culprit_call);
 };
+
+// Where a buffer's range ends: ranges are multiples of the alignment, as the compiler packs them.
+inline int64_t EndOf(const Buffer& buffer) {
+  return (buffer.offset + buffer.bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 // Index of the first element of a buffer that is not finite, -1: none (or not floating point).
 int64_t FirstNonFinite(const std::byte* data, int64_t bytes, ElementType type);

@@ -46,11 +46,11 @@ struct LocalOptions {
   std::string data_path;   // not empty: instead of Job::data_path
   std::string trace_path;  // Chrome trace of the steps [trace_first, trace_first + trace_steps)
   int64_t trace_first = 1, trace_steps = 2;
-  std::string metrics_path;  // JSON lines
+  std::string metrics_path;          // JSON lines
   std::string checkpoint_directory;  // not empty: checkpoints go there, after the last step at least
   int64_t checkpoint_every = 0;      // 0: only after the last step
-  // A checkpoint to start from, of this plan or another; with `resume_parameters_only` training begins at step
-  // 0 with fresh optimizer state. `initialized` runs after it.
+  // A checkpoint to start from, of this plan or another; with `resume_parameters_only` training begins at
+  // step 0 with fresh optimizer state. `initialized` runs after it.
   std::string resume;
   bool resume_parameters_only = false;
   ExecutorOptions execution;

@@ -22,7 +22,7 @@ struct alignas(64) RankControl {
   std::atomic<uint32_t> sleeping[2] = {0, 0};  // by Engine: 1 while its thread sleeps, on this word
   std::atomic<uint32_t> busy{0};               // the compute thread runs a body and looks at nothing
   alignas(64) std::atomic<uint32_t> pid{0};
-  std::atomic<uint32_t> left{0};                  // ended in good order
+  std::atomic<uint32_t> left{0};  // ended in good order
   std::atomic<uint64_t> step{0};
   alignas(64) std::byte exchange[2][Transport::kExchangeBytes];
 };
@@ -110,8 +110,9 @@ class Segment {
 
 // Counts an event and wakes the thread of `engine`, with a system call only if it sleeps.
 void WakeEngine(RankControl& control, Engine engine);
-// Counts an event that either thread can handle: wakes the compute thread if it sleeps, else the communication thread
-// if the compute thread is busy with a body; a compute thread that is awake looks by itself.
+// Counts an event that either thread can handle: wakes the compute thread if it sleeps, else the
+// communication thread if the compute thread is busy with a body; a compute thread that is awake looks by
+// itself.
 void WakeRank(RankControl& control);
 
 }  // namespace piper::runtime

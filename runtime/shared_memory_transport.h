@@ -77,7 +77,7 @@ class SharedMemoryTransport : public Transport {
   int64_t own_bytes_ = 0;     // mapped here, not in the segment
   std::vector<int> watched_;  // pidfd a rank, -1 none
   uint32_t exchanges_ = 0;
-  int spins_[2];                    // by Engine: looks before going to sleep
+  int spins_[2];                  // by Engine: looks before going to sleep
   std::vector<std::byte> small_;  // kMaxLanes results of small all-reduces
 };
 

@@ -21,7 +21,7 @@ void Executor::State::AcquireOperands(ProgramState& program, const Task& task) {
     if (program.acquired[index].load(std::memory_order_relaxed) == run) continue;
     if (program.acquired[index].exchange(run) == run) continue;
     const Buffer& buffer = program.program->buffers[index];
-    RaiseTo(high_water, buffer.offset + buffer.bytes);
+    RaiseTo(high_water, EndOf(buffer));
     RaiseTo(peak_live, live.fetch_add(buffer.bytes) + buffer.bytes);
     // A body may look at the whole of what it writes in check mode: no remains of an earlier slot may stand
     // there.

@@ -2,9 +2,10 @@
 // are threads) and `shm` (processes of one host); mpi and nccl fit behind the same calls.
 //
 // Semantics that every transport keeps, the ones that the compiler's deadlock proof assumes: a send completes
-// only when its receive has taken the data (zero buffering); a send meets the receive of the same ordered pair of
-// ranks, run and tag; a collective starts when all members have reached it, and folds in the order of its
-// terms. No call blocks, except Wait and Exchange: operations are started, then tested until they are done.
+// only when its receive has taken the data (zero buffering); a send meets the receive of the same ordered
+// pair of ranks, run and tag; a collective starts when all members have reached it, and folds in the order of
+// its terms. No call blocks, except Wait and Exchange: operations are started, then tested until they are
+// done.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +32,9 @@ struct Message {
   std::byte* data = nullptr;  // in the rank's arena
   int64_t bytes = 0;
   int32_t microbatch = -1;
-  uint32_t name = 0;      // Job::strings, for messages
-  uint64_t tag = 0;       // which message of the ordered pair in a run: equal at both ends, and nowhere else
-  uint32_t run = 0;       // runs of programs so far, the same on all ranks
+  uint32_t name = 0;  // Job::strings, for messages
+  uint64_t tag = 0;   // which message of the ordered pair in a run: equal at both ends, and nowhere else
+  uint32_t run = 0;   // runs of programs so far, the same on all ranks
 };
 
 constexpr uint32_t kMaxLanes = 8;  // sending streams per ordered pair of ranks, collective streams per rank
@@ -77,8 +78,8 @@ class Transport {
   virtual uint32_t Ticket(Engine engine) = 0;
   virtual bool Wait(Engine engine, uint32_t ticket) = 0;
   virtual void Ring(Engine engine) = 0;  // own rank's other thread
-  // While the compute thread runs a body what happens is the communication thread's to handle; else the compute
-  // thread's. `ticket`: drawn before it last looked at the communication streams.
+  // While the compute thread runs a body what happens is the communication thread's to handle; else the
+  // compute thread's. `ticket`: drawn before it last looked at the communication streams.
   virtual void EnterBody(uint32_t ticket) = 0;
   virtual void LeaveBody() = 0;
 

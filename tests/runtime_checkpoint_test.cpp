@@ -14,6 +14,7 @@
 
 #include "runtime/data.h"
 #include "runtime/safetensors.h"
+#include "runtime/sampler.h"
 #include "runtime/segment.h"
 #include "runtime/shared_memory_transport.h"
 #include "tests/runtime_four_ranks.h"
@@ -255,6 +256,57 @@ TEST_F(RuntimeCheckpoint, KeepsTheNewestAndIgnoresTheIncomplete) {
   EXPECT_EQ(access((root_ + "/step-2").c_str(), F_OK), -1);
   EXPECT_EQ(access((root_ + "/step-3").c_str(), F_OK), -1);
   EXPECT_EQ(access((root_ + "/step-4").c_str(), F_OK), 0);
+}
+
+// A model whose likeliest next token is the one after the last: "ab" goes on with "cdef".
+TEST_F(RuntimeCheckpoint, SamplesFromACheckpoint) {
+  constexpr int kSequence = 4, kVocab = 256;
+  TestJob job;
+  uint32_t sgd = job.Sgd(0.1);
+  job.Input("tokens", ElementType::kI32, kSequence, kVocab);
+  TestRole& role = job.Role("sample");
+  role.Rank(0, 0, {}, {});
+  role.Parameter("w", 1, {2, 5, 0}, sgd, 0, 0);
+  uint32_t tokens = role.Buffer("tokens", BufferKind::kInput, kSequence, ElementType::kI32);
+  uint32_t logits = role.Buffer("logits", BufferKind::kActivation, kSequence * kVocab);
+  role.Body(
+      "next",
+      [](BodyContext& c) {
+        float* out = static_cast<float*>(c.operands[2]);
+        std::fill_n(out, kSequence * kVocab, 0.0f);
+        for (int i = 0; i < kSequence; ++i) {
+          int next = (static_cast<int32_t*>(c.operands[1])[i] + 1) % kVocab;
+          out[i * kVocab + next] = static_cast<float*>(c.operands[0])[0];
+        }
+      },
+      3);
+  role.Stream("compute", true);
+  role.Task(TaskKind::kLoad, "load", 0, {tokens}, {}, 0);
+  role.Task(TaskKind::kCompute, "F", 0, {role.parameters[0].value, tokens, logits}, {}, 0);
+  job.fields.parameter_count = 1;
+  job.fields.sequence = kSequence;
+  job.Finish();
+  OnAllRanks(job.fields, [&](Executor& executor, Transport& transport) {
+    ASSERT_TRUE(SaveCheckpoint(executor, transport, root_, 1, 0).ok());
+  });
+  SampleOptions options;
+  options.checkpoint = root_ + "/step-1";
+  options.tokens = 6;
+  options.prompt = "ab";
+  options.temperature = 0;
+  auto sample = [&] {
+    std::string text;
+    Status status = Sample(job.fields, options, {}, [&](const std::string& more) { text += more; });
+    EXPECT_TRUE(status.ok()) << status.message();
+    return text;
+  };
+  EXPECT_EQ(sample(), "abcdefgh");  // beyond the window of four
+  options.temperature = 1;
+  options.seed = 3;
+  std::string once = sample();
+  EXPECT_EQ(sample(), once);
+  options.seed = 4;
+  EXPECT_NE(sample(), once);
 }
 
 }  // namespace
