@@ -188,6 +188,12 @@ const char* Spelling(AssertDirective::Compare compare) {
   return "?";
 }
 
+// Shares to four digits; everything else exactly.
+std::string Text(const Quantity& measured) {
+  if (measured.kind == UnitKind::kPercent) return fmt::format("{:.4g} %", 100 * measured.value);
+  return FormatQuantity(measured);
+}
+
 std::string Name(const AssertDirective& assertion) {
   if (assertion.select) return assertion.metric + "(" + assertion.select->ToString() + ")";
   if (!assertion.axis.empty()) return assertion.metric + "(" + assertion.axis + ")";
@@ -225,10 +231,9 @@ bool CheckAsserts(const PlanView& plan, DiagnosticEngine& diag) {
     all = false;
     Quantity bound = assertion->bound;
     if (bound.kind == UnitKind::kNone) bound.kind = value->kind;
-    auto error =
-        diag.Error(directive.range, DiagKind::kAssertFailed,
-                   fmt::format("{} is {}, which is not {} {}", Name(*assertion), FormatQuantity(*value),
-                               Spelling(assertion->compare), FormatQuantity(bound)));
+    auto error = diag.Error(directive.range, DiagKind::kAssertFailed,
+                            fmt::format("{} is {}, which is not {} {}", Name(*assertion), Text(*value),
+                                        Spelling(assertion->compare), FormatQuantity(bound)));
     if (assertion->metric == "peak_memory") {
       size_t worst = 0;
       for (size_t r = 0; r < plan.job.train.size(); ++r) {

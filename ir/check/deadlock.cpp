@@ -74,17 +74,23 @@ bool CheckDeadlock(const runtime::Job& job, const SimulationResult& simulation,
   for (size_t i = 0; i < length && i < kShown; ++i) {
     error.Note(range_of(simulation.deadlock[i]), Waiting(job, programs, simulation.deadlock[i]));
   }
+  // A message that shares its stream with anything but messages of its kind to the same peer.
   bool shared = false;
   for (const BlockedHead& head : simulation.deadlock) {
     const runtime::RankProgram& program = programs[head.role];
-    const runtime::TaskKind kind = program.tasks[head.task].kind;
-    const bool message = kind == runtime::TaskKind::kSend || kind == runtime::TaskKind::kRecv;
-    shared = shared || (message && program.streams[head.stream].computes != 0);
+    const runtime::Task& blocked = program.tasks[head.task];
+    if (blocked.kind != runtime::TaskKind::kSend && blocked.kind != runtime::TaskKind::kRecv) continue;
+    const runtime::Stream& stream = program.streams[head.stream];
+    for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t) {
+      const runtime::Task& other = program.tasks[t];
+      shared = shared || other.kind != blocked.kind || other.argument != blocked.argument;
+    }
   }
   if (shared) {
     error.Hint(
-        "a send blocks its stream until the receive is posted: give messages streams of their own (drop the "
-        "`stream` line), or let one side receive first");
+        "a send blocks its stream until the receive is posted: give each direction and peer a stream of its "
+        "own "
+        "(drop the `stream` line), or let one side receive first");
   } else {
     error.Hint("let the steps that meet stand in the same order on both sides");
   }

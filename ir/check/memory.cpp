@@ -34,30 +34,58 @@ const char* StaticName(BufferKind kind) {
 
 MemoryPeak FindPeak(const runtime::RankProgram& program, const std::vector<TaskTiming>& timings) {
   MemoryPeak peak;
+  // A moment is an instant and, within a fused node, whose parts all start at one instant, the part.
+  using Moment = std::pair<Picoseconds, uint32_t>;
   struct Life {
     uint32_t first = runtime::kNone;
-    Picoseconds begin = INT64_MAX, end = INT64_MIN;
+    Moment begin{INT64_MAX, 0}, end{INT64_MIN, 0};  // [begin, end)
   };
   std::vector<Life> lives(program.buffers.size());
   for (uint32_t t = 0; t < program.tasks.size(); ++t) {
     const runtime::Task& task = program.tasks[t];
+    const bool fused = task.atomic != runtime::kNone;
+    const bool followed = fused && t + 1 < program.tasks.size() && program.tasks[t + 1].atomic == task.atomic;
+    const Moment begin{timings[t].start, fused ? t : 0};
+    const Moment end = followed ? Moment{timings[t].start, t + 1} : Moment{timings[t].end, 0};
     for (uint32_t i = 0; i < task.operand_count; ++i) {
       Life& life = lives[program.task_operands[task.first_operand + i]];
-      if (timings[t].start < life.begin) {
-        life.begin = timings[t].start;
+      if (begin < life.begin) {
+        life.begin = begin;
         life.first = t;
       }
-      life.end = std::max(life.end, timings[t].end);
+      life.end = std::max(life.end, end);
     }
   }
-  uint32_t highest = runtime::kNone;
+  // The moment: of the instants at which a slot is first used, the one with the most bytes in use. What ends
+  // at an instant does not count, unless it began there as well.
+  std::vector<uint32_t> begins, ends;
   for (uint32_t b = 0; b < program.buffers.size(); ++b) {
-    const runtime::Buffer& buffer = program.buffers[b];
-    if (StaticName(buffer.kind) != nullptr || lives[b].first == runtime::kNone) continue;
-    if (highest == runtime::kNone) highest = b;
-    const runtime::Buffer& best = program.buffers[highest];
-    const int64_t end = buffer.offset + buffer.bytes, best_end = best.offset + best.bytes;
-    if (end > best_end || (end == best_end && lives[b].begin < lives[highest].begin)) highest = b;
+    if (StaticName(program.buffers[b].kind) == nullptr && lives[b].first != runtime::kNone)
+      begins.push_back(b);
+  }
+  ends = begins;
+  std::stable_sort(begins.begin(), begins.end(),
+                   [&](uint32_t x, uint32_t y) { return lives[x].begin < lives[y].begin; });
+  std::stable_sort(ends.begin(), ends.end(),
+                   [&](uint32_t x, uint32_t y) { return lives[x].end < lives[y].end; });
+  int64_t live = 0, most = -1;
+  uint32_t top = runtime::kNone;
+  size_t next_end = 0;
+  for (size_t i = 0; i < begins.size();) {
+    const Moment moment = lives[begins[i]].begin;
+    uint32_t largest = begins[i];
+    // Ends up to here first; of what began earlier only. The rest is taken off at the next moment.
+    while (next_end < ends.size() && lives[ends[next_end]].end <= moment &&
+           lives[ends[next_end]].begin < moment) {
+      live -= program.buffers[ends[next_end++]].bytes;
+    }
+    for (; i < begins.size() && lives[begins[i]].begin == moment; ++i) {
+      live += program.buffers[begins[i]].bytes;
+      if (program.buffers[begins[i]].bytes > program.buffers[largest].bytes) largest = begins[i];
+    }
+    if (live <= most) continue;
+    most = live;
+    top = largest;
   }
   std::map<std::string, MemoryPeak::Holder> holders;
   std::vector<std::pair<int64_t, int64_t>> gradients;  // a bucket covers its accumulators: count bytes once
@@ -65,8 +93,8 @@ MemoryPeak FindPeak(const runtime::RankProgram& program, const std::vector<TaskT
     const runtime::Buffer& buffer = program.buffers[b];
     const char* name = StaticName(buffer.kind);
     if (name == nullptr) {
-      if (highest == runtime::kNone || lives[b].first == runtime::kNone) continue;
-      const Picoseconds moment = lives[highest].begin;
+      if (top == runtime::kNone || lives[b].first == runtime::kNone) continue;
+      const Moment moment = lives[top].begin;
       if (lives[b].begin > moment || lives[b].end < moment ||
           (lives[b].end == moment && lives[b].begin < moment))
         continue;
@@ -88,7 +116,7 @@ MemoryPeak FindPeak(const runtime::RankProgram& program, const std::vector<TaskT
     ++holder.buffers;
     covered = end;
   }
-  if (highest != runtime::kNone) peak.task = lives[highest].first;
+  if (top != runtime::kNone) peak.task = lives[top].first;
   for (auto& [name, holder] : holders) {
     holder.what = name;
     peak.holders.push_back(holder);
@@ -134,8 +162,10 @@ bool CheckMemory(const runtime::Job& job, const Topology& topology, const Simula
       if (holder.buffers > 1) text += fmt::format(" ({} buffers)", holder.buffers);
     }
     error.Note({}, "the largest holders: " + text);
-    error.Note({},
-               fmt::format("live at once: {}; the rest is lost to packing", FormatBytes(program.live_bytes)));
+    if (program.arena_bytes > program.live_bytes) {
+      error.Note({}, fmt::format("live at once: {}; packing loses {}", FormatBytes(program.live_bytes),
+                                 FormatBytes(program.arena_bytes - program.live_bytes)));
+    }
     error.Hint("more, smaller microbatches; a schedule with fewer in flight; or more stages");
   }
   return fits;

@@ -17,9 +17,10 @@ namespace piper::ir {
 bool CheckMemory(const runtime::Job& job, const Topology& topology, const SimulationResult& simulation,
                  const std::map<uint32_t, SourceRange>& origins, DiagnosticEngine& diag);
 
-// What stands in a role's arena when its highest byte is first used.
+// The moment of the planned step at which the most bytes of a role are in use, and what uses them.
 struct MemoryPeak {
-  uint32_t task = runtime::kNone;  // the first user of the highest buffer; kNone: there is no slot
+  uint32_t task =
+      runtime::kNone;  // first uses the largest slot that comes into use then; kNone: there is no slot
   struct Holder {
     std::string what;  // "parameters", "layer3.attn.out"
     int64_t bytes = 0, buffers = 0;

@@ -5,6 +5,7 @@
 
 #include "ir/lower/arena.h"
 #include "ir/lower/happens_before.h"
+#include "ir/lower/slots.h"
 #include "ir/lower/static_layout.h"
 #include "ir/support/result.h"
 
@@ -14,35 +15,6 @@ namespace {
 using runtime::Buffer;
 using runtime::BufferKind;
 using runtime::Task;
-
-bool IsStatic(const Buffer& buffer) {
-  return buffer.kind == BufferKind::kParameter || buffer.kind == BufferKind::kOptimizerState ||
-         buffer.kind == BufferKind::kGradient || buffer.kind == BufferKind::kScalar;
-}
-bool IsSlot(const Buffer& buffer) { return !IsStatic(buffer) && buffer.kind != BufferKind::kScratch; }
-
-// Users of every buffer, as tasks in ascending order (a task that uses it twice stands twice).
-struct Users {
-  std::vector<uint32_t> first, tasks;
-
-  Users(std::span<const Buffer> buffers, std::span<const Task> all, std::span<const uint32_t> operands)
-      : first(buffers.size() + 1, 0) {
-    for (const Task& task : all) {
-      for (uint32_t i = 0; i < task.operand_count; ++i) ++first[operands[task.first_operand + i] + 1];
-    }
-    for (size_t b = 0; b < buffers.size(); ++b) first[b + 1] += first[b];
-    tasks.resize(first.back());
-    std::vector<uint32_t> next(first.begin(), first.end() - 1);
-    for (uint32_t t = 0; t < all.size(); ++t) {
-      for (uint32_t i = 0; i < all[t].operand_count; ++i) {
-        tasks[next[operands[all[t].first_operand + i]]++] = t;
-      }
-    }
-  }
-  std::span<const uint32_t> Of(uint32_t buffer) const {
-    return std::span(tasks).subspan(first[buffer], first[buffer + 1] - first[buffer]);
-  }
-};
 
 int64_t PlaceScratch(RoleStorage& role) {
   int64_t next = AlignUp(role.static_bytes);
@@ -54,16 +26,47 @@ int64_t PlaceScratch(RoleStorage& role) {
   return next;
 }
 
-// One way to pack: what `split_ratio` (arena.h) comes to.
+// Who had which bytes last, where offsets are given.
+class Owners {
+ public:
+  void Take(int64_t begin, int64_t end, uint32_t owner, std::vector<uint32_t>* former) {
+    auto first = std::upper_bound(segments_.begin(), segments_.end(), begin,
+                                  [](int64_t at, const Segment& segment) { return at < segment.end; });
+    auto last = first;
+    std::vector<Segment> pieces;
+    for (; last != segments_.end() && last->begin < end; ++last) {
+      if (former->empty() || former->back() != last->owner) former->push_back(last->owner);
+      if (last->begin < begin) pieces.push_back({last->begin, begin, last->owner});
+    }
+    pieces.push_back({begin, end, owner});
+    if (last != first && std::prev(last)->end > end)
+      pieces.push_back({end, std::prev(last)->end, std::prev(last)->owner});
+    const auto at = segments_.erase(first, last);
+    segments_.insert(at, pieces.begin(), pieces.end());
+  }
+
+ private:
+  struct Segment {
+    int64_t begin, end;
+    uint32_t owner;
+  };
+  std::vector<Segment> segments_;  // ascending, disjoint
+};
+
+// One way to pack: what `split_ratio` (arena.h) comes to, or the offsets of `planned`.
 class Packer {
  public:
-  Packer(const RoleStorage& role, const Users& users, int64_t begin, int64_t split_ratio)
+  Packer(const RoleStorage& role, const Users& users, int64_t begin, int64_t split_ratio,
+         const std::vector<int64_t>* planned = nullptr)
       : role_(role),
         users_(users),
+        planned_(planned),
         clock_(role.tasks.size(), role.streams.size()),
         arena_(begin, split_ratio),
         live_(begin),
         peak_(begin),
+        rounded_(begin),
+        rounded_peak_(begin),
         range_(role.buffers.size(), kNone),
         remaining_(role.buffers.size()),
         offset_(role.buffers.size(), 0),
@@ -84,8 +87,10 @@ class Packer {
       }
     }
   }
-  int64_t arena() const { return arena_.end(); }
+  int64_t arena() const { return std::max(arena_.end(), planned_end_); }
   int64_t live() const { return peak_; }
+  // No packing can be smaller: the largest sum of slots that were taken at once.
+  int64_t lower_bound() const { return rounded_peak_; }
 
   void Commit(RoleStorage& role) {
     role.arena_bytes = arena();
@@ -134,16 +139,21 @@ class Packer {
   void Place(uint32_t b, uint32_t t) {
     const Buffer& buffer = role_.buffers[b];
     const Task& task = role_.tasks[t];
-    const int64_t bytes = std::max(AlignUp(buffer.bytes), runtime::kAlignment);
+    const int64_t bytes = SlotBytes(buffer);
     former_.clear();
     uint32_t range = kNone;
-    if (InGroup(t)) {
+    if (planned_ != nullptr) {
+      range = 0;
+      offset_[b] = (*planned_)[b];
+      planned_end_ = std::max(planned_end_, offset_[b] + bytes);
+      owners_.Take(offset_[b], offset_[b] + bytes, b, &former_);
+    } else if (InGroup(t)) {
       // Bytes that an earlier part has done with, if they fit exactly: all their users are ordered before
       // this part.
       std::vector<uint32_t>& own = pending_[task.stream];
       for (size_t i = 0; i < own.size() && range == kNone; ++i) {
         const uint32_t old = own[i];
-        if (std::max(AlignUp(role_.buffers[old].bytes), runtime::kAlignment) != bytes) continue;
+        if (SlotBytes(role_.buffers[old]) != bytes) continue;
         range = range_[old];
         former_.push_back(old);
         own.erase(own.begin() + static_cast<std::ptrdiff_t>(i));
@@ -151,12 +161,14 @@ class Packer {
     }
     if (range == kNone) {
       range = arena_.Take(bytes, b, &former_);
-    } else {
+    } else if (planned_ == nullptr) {
       arena_.SetOwner(range, b);
     }
     range_[b] = range;
-    offset_[b] = arena_.Offset(range);
+    if (planned_ == nullptr) offset_[b] = arena_.Offset(range);
     live_ += buffer.bytes;
+    rounded_ += bytes;
+    rounded_peak_ = std::max(rounded_peak_, rounded_);
     for (uint32_t old : former_) {
       // Of each stream only the last user matters.
       const std::span<const uint32_t> tasks = users_.Of(old);
@@ -186,7 +198,7 @@ class Packer {
       if (remaining_[b] > 0) FreeOne(b);
     }
     held_[task.stream].clear();
-    for (uint32_t b : pending_[task.stream]) arena_.Release(range_[b]);
+    for (uint32_t b : pending_[task.stream]) Release(b);
     pending_[task.stream].clear();
   }
 
@@ -198,7 +210,8 @@ class Packer {
   void FreeOne(uint32_t b) {
     if (--remaining_[b] > 0 || !IsSlot(role_.buffers[b])) return;
     live_ -= role_.buffers[b].bytes;
-    arena_.Release(range_[b]);
+    rounded_ -= SlotBytes(role_.buffers[b]);
+    Release(b);
   }
 
   // The same for a part of a fused node that goes on: for other streams its uses last until the node's end.
@@ -221,8 +234,12 @@ class Packer {
       }
       remaining_[b] = 0;
       live_ -= role_.buffers[b].bytes;
+      rounded_ -= SlotBytes(role_.buffers[b]);
       pending_[task.stream].push_back(b);
     }
+  }
+  void Release(uint32_t b) {
+    if (planned_ == nullptr) arena_.Release(range_[b]);
   }
 
   // Rebuilds the table of waits with the added ones.
@@ -253,10 +270,14 @@ class Packer {
   static constexpr uint32_t kNone = runtime::kNone;
   const RoleStorage& role_;
   const Users& users_;
+  const std::vector<int64_t>* planned_;
+  Owners owners_;
+  int64_t planned_end_ = 0;
   HappensBefore clock_;
   Arena arena_;
   int64_t live_, peak_;
-  std::vector<uint32_t> range_;      // per buffer, kNone before its first user
+  int64_t rounded_, rounded_peak_;  // with every slot at its full range; a little low while a fused node runs
+  std::vector<uint32_t> range_;     // per buffer, kNone before its first user
   std::vector<uint32_t> remaining_;  // users to come
   std::vector<int64_t> offset_;
   std::vector<std::vector<uint32_t>> pending_;  // per stream: freed within the fused node that runs
@@ -272,6 +293,92 @@ class Packer {
   std::vector<std::pair<uint32_t, uint32_t>> added_;  // (task, awaited)
 };
 
+// Within a fiftieth of what is taken at once.
+bool Good(const Packer& packer, int64_t begin) {
+  return packer.arena() - packer.lower_bound() <= (packer.lower_bound() - begin) / 50;
+}
+
+// When a slot lives, as positions in the history. Within a fused node its parts follow one another; for
+// everybody else a slot that one of them frees lives to the node's end.
+struct Life {
+  int64_t begin = -1, end = -1;
+  int64_t inner_end = -1;  // where it is over for later parts of the fused node that frees it
+  uint32_t begin_node = runtime::kNone, end_node = runtime::kNone;  // first task of the fused node, if any
+};
+bool Overlap(const Life& a, const Life& b) {
+  const Life& first = a.begin <= b.begin ? a : b;
+  const Life& second = a.begin <= b.begin ? b : a;
+  if (second.begin > first.end) return false;
+  const bool same_node = first.end_node != runtime::kNone && first.end_node == second.begin_node;
+  return !(same_node && second.begin > first.inner_end);
+}
+
+// Offsets by buffer, each slot at the lowest place that is free for its whole life, largest first. Empty if
+// there are too many slots.
+std::vector<int64_t> PlanLargestFirst(const RoleStorage& role, const Users& users,
+                                      const std::vector<uint32_t>& log, int64_t begin) {
+  constexpr size_t kMost = 2000;
+  std::vector<uint32_t> slots;
+  for (uint32_t b = 0; b < role.buffers.size(); ++b) {
+    if (IsSlot(role.buffers[b])) slots.push_back(b);
+  }
+  if (slots.size() > kMost) return {};
+  std::vector<int64_t> starts(role.tasks.size()), ends(role.tasks.size());
+  for (size_t i = 0; i < log.size(); ++i)
+    (log[i] % 2 == 0 ? starts : ends)[log[i] / 2] = static_cast<int64_t>(i);
+  std::vector<uint32_t> node(role.tasks.size(), runtime::kNone);  // first task of the fused node
+  for (const runtime::Stream& stream : role.streams) {
+    for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t) {
+      if (role.tasks[t].atomic == runtime::kNone) continue;
+      const bool continues = t > stream.first_task && role.tasks[t - 1].atomic == role.tasks[t].atomic;
+      node[t] = continues ? node[t - 1] : t;
+    }
+  }
+  std::vector<Life> lives(role.buffers.size());
+  for (uint32_t b : slots) {
+    Life& life = lives[b];
+    for (uint32_t t : users.Of(b)) {
+      if (life.begin < 0 || starts[t] < life.begin) {
+        life.begin = starts[t];
+        life.begin_node = node[t];
+      }
+      if (ends[t] > life.end) {
+        life.end = ends[t];
+        life.end_node = node[t];
+      }
+    }
+    if (life.end_node == runtime::kNone) continue;
+    // For later parts of that node its own parts are over as they follow one another, other streams' uses as
+    // they end.
+    for (uint32_t t : users.Of(b)) {
+      life.inner_end = std::max(life.inner_end, node[t] == life.end_node ? starts[t] : ends[t]);
+    }
+    uint32_t last = life.end_node;
+    while (last + 1 < role.tasks.size() && node[last + 1] == life.end_node) ++last;
+    life.end = std::max(life.end, ends[last]);
+  }
+  std::stable_sort(slots.begin(), slots.end(), [&](uint32_t a, uint32_t b) {
+    const int64_t x = SlotBytes(role.buffers[a]), y = SlotBytes(role.buffers[b]);
+    return x != y ? x > y : lives[a].begin < lives[b].begin;
+  });
+  std::vector<int64_t> offsets(role.buffers.size(), 0);
+  std::vector<uint32_t> placed;  // ascending by offset
+  for (uint32_t b : slots) {
+    const int64_t bytes = SlotBytes(role.buffers[b]);
+    int64_t at = begin;
+    for (uint32_t other : placed) {
+      if (offsets[other] + SlotBytes(role.buffers[other]) <= at || !Overlap(lives[b], lives[other])) continue;
+      if (offsets[other] >= at + bytes) break;
+      at = offsets[other] + SlotBytes(role.buffers[other]);
+    }
+    offsets[b] = at;
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), at,
+                                   [&](int64_t value, uint32_t other) { return value < offsets[other]; }),
+                  b);
+  }
+  return offsets;
+}
+
 }  // namespace
 
 void PackMemory(RoleStorage& role, const std::vector<uint32_t>& log) {
@@ -282,12 +389,22 @@ void PackMemory(RoleStorage& role, const std::vector<uint32_t>& log) {
     auto packer = std::make_unique<Packer>(role, users, begin, split_ratio);
     packer->Run(log);
     if (!best || packer->arena() < best->arena()) best = std::move(packer);
-    // Good enough: within a hundredth of what is live at once.
-    if (best->arena() - best->live() <= (best->live() - begin) / 100) break;
+    if (Good(*best, begin)) break;
+  }
+  if (!Good(*best, begin)) {
+    // Knowing all lives, place the largest slots first; for roles small enough for a quadratic search.
+    const std::vector<int64_t> planned = PlanLargestFirst(role, users, log, begin);
+    if (!planned.empty()) {
+      auto packer = std::make_unique<Packer>(role, users, begin, 1, &planned);
+      packer->Run(log);
+      if (packer->arena() < best->arena()) best = std::move(packer);
+    }
   }
   best->Commit(role);
   role.buffers.shrink_to_fit();
   role.waits.shrink_to_fit();
+  role.task_operands.shrink_to_fit();
+  role.tasks.shrink_to_fit();
 }
 
 void PlaceWithoutReuse(RoleStorage& role) {
@@ -298,108 +415,6 @@ void PlaceWithoutReuse(RoleStorage& role) {
     next = AlignUp(next + buffer.bytes);
   }
   role.arena_bytes = role.live_bytes = next;
-}
-
-std::string VerifyMemory(const runtime::RankProgram& program) {
-  const Users users(program.buffers, program.tasks, program.task_operands);
-  HappensBefore clock(program.tasks.size(), program.streams.size());
-  // Tasks in an order that respects streams and waits.
-  std::vector<uint32_t> head(program.streams.size());
-  std::vector<uint8_t> done(program.tasks.size(), 0);
-  for (size_t s = 0; s < head.size(); ++s) head[s] = program.streams[s].first_task;
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (size_t s = 0; s < head.size(); ++s) {
-      const uint32_t end = program.streams[s].first_task + program.streams[s].task_count;
-      while (head[s] < end) {
-        const Task& task = program.tasks[head[s]];
-        bool ready = true;
-        for (uint32_t w = 0; w < task.wait_count; ++w)
-          ready = ready && done[program.waits[task.first_wait + w]] != 0;
-        if (!ready) break;
-        clock.Enter(head[s], task.stream, program.waits.data() + task.first_wait, task.wait_count,
-                    program.tasks);
-        done[head[s]++] = 1;
-        progress = true;
-      }
-    }
-  }
-  for (size_t s = 0; s < head.size(); ++s) {
-    if (head[s] != program.streams[s].first_task + program.streams[s].task_count) return "waits form a cycle";
-  }
-
-  const auto text = [&](uint32_t b) {
-    const Buffer& buffer = program.buffers[b];
-    return std::string(buffer.name) + " at " + std::to_string(buffer.offset) + " + " +
-           std::to_string(buffer.bytes);
-  };
-  // All users of `a` before any user of `b`: the last of each stream before the first of each stream.
-  const auto all_before = [&](uint32_t a, uint32_t b) {
-    const std::span<const uint32_t> from = users.Of(a), to = users.Of(b);
-    for (size_t i = 0; i < from.size(); ++i) {
-      const uint16_t from_stream = program.tasks[from[i]].stream;
-      if (i + 1 < from.size() && program.tasks[from[i + 1]].stream == from_stream) continue;
-      for (size_t j = 0; j < to.size(); ++j) {
-        const uint16_t to_stream = program.tasks[to[j]].stream;
-        if (j > 0 && program.tasks[to[j - 1]].stream == to_stream) continue;
-        if (!clock.Ordered(from[i], from_stream, to[j])) return false;
-      }
-    }
-    return true;
-  };
-  std::vector<uint32_t> by_offset;
-  for (uint32_t b = 0; b < program.buffers.size(); ++b) {
-    const Buffer& buffer = program.buffers[b];
-    if (buffer.offset < 0 || buffer.offset % runtime::kAlignment != 0 ||
-        buffer.offset + buffer.bytes > program.arena_bytes) {
-      return "outside the arena or not aligned: " + text(b);
-    }
-    if (IsStatic(buffer)) {
-      if (buffer.offset + buffer.bytes > program.static_bytes) return "outside the static part: " + text(b);
-    } else if (buffer.offset < program.static_bytes) {
-      return "within the static part: " + text(b);
-    } else if (buffer.bytes > 0 && (buffer.kind == BufferKind::kScratch || !users.Of(b).empty())) {
-      by_offset.push_back(b);
-    }
-  }
-  // Sweep by offset; at every start the sharers of that byte, in the order of use, must be ordered one after
-  // another.
-  std::sort(by_offset.begin(), by_offset.end(), [&](uint32_t a, uint32_t b) {
-    return program.buffers[a].offset != program.buffers[b].offset
-               ? program.buffers[a].offset < program.buffers[b].offset
-               : a < b;
-  });
-  // Sharers of the bytes at the sweep's position, kept in an order in which each precedes the next.
-  std::vector<uint32_t> sharers;
-  for (uint32_t b : by_offset) {
-    const int64_t offset = program.buffers[b].offset;
-    std::erase_if(sharers,
-                  [&](uint32_t s) { return program.buffers[s].offset + program.buffers[s].bytes <= offset; });
-    for (uint32_t s : sharers) {
-      if (program.buffers[b].kind == BufferKind::kScratch ||
-          program.buffers[s].kind == BufferKind::kScratch) {
-        return "scratch shares bytes: " + text(b) + " and " + text(s);
-      }
-    }
-    // Binary search for the place of b, then check its neighbours: precedence is transitive.
-    size_t low = 0, high = sharers.size();
-    while (low < high) {
-      const size_t middle = (low + high) / 2;
-      if (all_before(sharers[middle], b)) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    if (low < sharers.size() && !all_before(b, sharers[low])) {
-      return "in use at once: " + text(b) + " and " + text(sharers[low]);
-    }
-    if (low > 0 && !all_before(sharers[low - 1], b)) {
-      return "in use at once: " + text(b) + " and " + text(sharers[low - 1]);
-    }
-    sharers.insert(sharers.begin() + static_cast<std::ptrdiff_t>(low), b);
-  }
-  return "";
 }
 
 }  // namespace piper::ir

@@ -168,7 +168,8 @@ void RoleBuilder::EmitStreams() {
         local.inputs.push_back(slot_class);
       }
     }
-    operands += local.class_count * static_cast<size_t>(local.node->node_count());
+    operands +=
+        (local.class_count + (local.accumulator != kNone)) * static_cast<size_t>(local.node->node_count());
   }
   out_.tasks.reserve(task_of_.size());
   local_of_task_.reserve(task_of_.size());
