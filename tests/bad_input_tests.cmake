@@ -1,0 +1,1 @@
+piper_add_test(bad_input_mutants_test SOURCES bad_input_mutants_test.cpp LIBS piper_frontend piper_pipeline)
