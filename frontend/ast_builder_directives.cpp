@@ -10,6 +10,11 @@ Expr* AstBuilder::AsSelector(Expr* expr) {
   if (expr->kind == ExprKind::kList) expr->kind = ExprKind::kSelector;
   if (expr->kind == ExprKind::kOptional) AsSelector(As<OptionalExpr>(*expr).operand);
   if (expr->kind == ExprKind::kIndex) AsSelector(As<IndexExpr>(*expr).base);
+  if (expr->kind == ExprKind::kUnary) AsSelector(As<UnaryExpr>(*expr).operand);
+  if (expr->kind == ExprKind::kChain) {
+    AsSelector(As<ChainExpr>(*expr).first);
+    for (ChainLink& link : As<ChainExpr>(*expr).rest) AsSelector(link.operand);
+  }
   return expr;
 }
 

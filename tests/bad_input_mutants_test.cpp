@@ -86,7 +86,7 @@ strategy s(p: int, m: int, dp: int = 2) requires p >= 1, m >= p {
   zero 0 [*] as dp { bucket 1 KiB }
   for s in 0..p { place [stage = s] on pp[s] }
   order on pp[0] {
-    lanes { compute: for h in 0..2 { for i in 0..div(m, 2) { F[stage = 0, half = h, mb = i] } }; steps }
+    for h in 0..2 { lanes { compute: for i in 0..div(m, 2) { F[stage = 0, half = h, mb = i] } } }
     barrier
     for h in 0..2 { for i in 0..div(m, 2) { B[stage = 0, half = h, mb = i] } }
   }
@@ -120,8 +120,11 @@ std::string AroundLibrary(const std::string& name, const std::string& text) {
     return name == module ? std::string() : std::string("import std.") + module + "\n";
   };
   auto of = [&](const char* module) { return name == module ? std::string() : std::string(module) + "."; };
-  std::string harness = imports("gpt") + imports("llama") + imports("mlp") + imports("schedules") +
-                        imports("strategies") + imports("topologies") + text;
+  std::string harness;
+  for (const char* module : {"gpt", "llama", "mlp", "schedules", "strategies", "topologies"}) {
+    if (text.find(std::string("import std.") + module) == std::string::npos) harness += imports(module);
+  }
+  harness += text;
   std::string model = of("gpt") + "GPT(layers = 4, embed = 8, heads = 2, vocab = 16, seq = 4)";
   if (name == "mlp") model = "MLP(layers = 3, inputs = 4, width = 4, outputs = 2)";
   if (name == "llama") model = "Llama(layers = 2, embed = 8, heads = 2, kv_heads = 1, hidden = 16, vocab = 16, seq = 4)";
