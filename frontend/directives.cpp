@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "frontend/interpreter.h"
+#include "ir/support/divisors.h"
 
 namespace piper::frontend {
 
@@ -513,21 +514,13 @@ void Interpreter::Split(SplitStmt& split) {
       }
     }
     if (size % pieces != 0) {
-      std::vector<int64_t> legal;
       int64_t others = pieces / count;
-      for (int64_t d = std::min(count, size) - 1; d >= 1 && legal.empty(); --d) {
-        if (size % (others * d) == 0) legal.push_back(d);
-      }
-      for (int64_t d = count + 1; d <= size / others && legal.size() < 2; ++d) {
-        if (size % (others * d) == 0) {
-          legal.push_back(d);
-          break;
-        }
-      }
+      std::string legal = size % others == 0 ? ir::DescribeNearestDivisors(size / others, count) : "";
       Fail(part.into->range, DiagKind::kBatchDivide,
            fmt::format("the {} '{}' of the {} do not divide into {} equal parts", size, dim,
                        dim == "batch" ? "global batch" : "model", pieces),
-           legal.empty() ? "" : fmt::format("the nearest that divide: {}", fmt::join(legal, ", ")));
+           legal.empty() ? fmt::format("the number of parts must divide {}", size)
+                         : fmt::format("the nearest that divide: {}", legal));
     }
     for (const auto& [name, _] : strategy_->counts) {
       if (name == as) {

@@ -179,8 +179,14 @@ ir::Selector Interpreter::ItemSelector(Expr& expr) {
         text = "." + Text(As<MemberExpr>(*part).member.name) + text;
         part = As<MemberExpr>(*part).base;
       }
-      if (part->kind == ExprKind::kName && As<NameExpr>(*part).frame != kFrameLocal) {
-        return named(Text(As<NameExpr>(*part).name) + text);
+      if (part->kind == ExprKind::kName) {
+        auto& name = As<NameExpr>(*part);
+        if (name.frame != kFrameLocal) return named(Text(name.name) + text);
+        // As above: with a parameter `dp`, `[dp.reduce]` still means the node.
+        const Value& value = current_->slots[name.slot];
+        if (value.is(ValueKind::kPoison)) throw Abort{};
+        if (value.is(ValueKind::kString)) return named(TextOf(value) + text);
+        if (value.is(ValueKind::kInt) || value.is(ValueKind::kAxis)) return named(Text(name.name) + text);
       }
       break;
     }

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/support/divisors.h"
+
 namespace piper::ir {
 
 namespace {
@@ -71,19 +73,12 @@ void ApplySplit(BuildContext& context) {
   int64_t slices = dag.replicas * dag.microbatches;
   if (global % slices != 0) {
     int64_t below = global / slices * slices;
-    // The nearest microbatch count that divides what a replica gets.
-    int64_t nearest = 0;
-    if (global % dag.replicas == 0) {
-      int64_t share = global / dag.replicas;
-      for (int64_t d = 0; d < share && nearest == 0; ++d) {
-        for (int64_t m : {dag.microbatches - d, dag.microbatches + d}) {
-          if (m >= 1 && m <= share && share % m == 0 && nearest == 0) nearest = m;
-        }
-      }
-    }
+    // Microbatch counts that divide what a replica gets.
+    std::string counts;
+    if (global % dag.replicas == 0) counts = DescribeNearestDivisors(global / dag.replicas, dag.microbatches);
     std::string hint = below > 0 ? fmt::format("a global batch of {} or {} divides", below, below + slices)
                                  : fmt::format("a global batch of {} divides", slices);
-    if (nearest > 0) hint += fmt::format("; so does a split into {}", nearest);
+    if (!counts.empty()) hint += fmt::format("; so does a split into {}", counts);
     diag.Error(range, DiagKind::kBatchDivide,
                dag.replicas > 1
                    ? fmt::format("a global batch of {} does not divide into {} replicas of {} microbatches",
