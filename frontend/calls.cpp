@@ -329,8 +329,9 @@ std::string Interpreter::NearestLegal(const FunctionInfo& info, Value* slots, co
       }
     };
     for (int64_t distance = 1; distance <= kFarthest && found.empty() && fuel_ > 1000; ++distance) {
-      if (original.integer() - distance >= 1) try_value(original.integer() - distance);
-      try_value(original.integer() + distance);
+      int64_t candidate;
+      if (!__builtin_sub_overflow(original.integer(), distance, &candidate) && candidate >= 1) try_value(candidate);
+      if (!__builtin_add_overflow(original.integer(), distance, &candidate)) try_value(candidate);
     }
     slots[i] = original;
     if (found.empty()) continue;

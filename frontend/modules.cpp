@@ -12,6 +12,7 @@ using ir::DiagKind;
 namespace {
 
 // Bounds what a product of dimensions may be, long before it overflows.
+constexpr size_t kMaxOperations = 100'000;
 constexpr int64_t kMaxElements = int64_t{1} << 45;
 constexpr int64_t kMaxDim = int64_t{1} << 40;
 
@@ -301,6 +302,10 @@ Value Interpreter::AddOperation(std::string_view kind, std::vector<ir::ValueId> 
   }
   Burn(1, range);
   graph_->builder.SetTags(graph_->tags);
+  if (graph_->builder.graph().operations.size() >= kMaxOperations) {
+    Fail(range, DiagKind::kFuelExhausted, fmt::format("the model has more than {} operations", kMaxOperations),
+         "loops unroll at compile time: fewer layers, or fewer operations in one");
+  }
   std::vector<ir::ValueId> results = graph_->builder.Add(kind, operands, std::move(attributes), range);
   if (results.empty()) Throw();
   if (results.size() == 1) return Value::Tensor(results[0]);

@@ -122,7 +122,8 @@ class TrainEvaluator {
     int64_t count = in_.IntOf(Eval(field), field.value->range, fmt::format("'{}'", name));
     if (count < least || count > kMaxCount) {
       in_.Fail(field.value->range, DiagKind::kBadTrain,
-               fmt::format("'{}' is {}, but must be at least {}", name, count, least));
+               fmt::format("'{}' is {}, but must be at {}", name, count,
+                           count < least ? fmt::format("least {}", least) : fmt::format("most {}", kMaxCount)));
     }
     return count;
   }

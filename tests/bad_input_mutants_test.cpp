@@ -91,9 +91,9 @@ strategy s(p: int, m: int, dp: int = 2) requires p >= 1, m >= p {
     for h in 0..2 { for i in 0..div(m, 2) { B[stage = 0, half = h, mb = i] } }
   }
   edge F[stage = 1, half = 0, mb = 0] -> F[stage = 1, half = 1, mb = 0]
-  limit 3 live F[stage = 2]
+  limit 6 live F[stage = 2]
   stream [dp.reduce] on reduce
-  freeze [embed]
+  freeze [layer = 0]
   cost F[layer] = 10 us
   cost [send] = 1 MiB
   run strict

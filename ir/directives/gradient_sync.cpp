@@ -316,6 +316,12 @@ class GradientSync {
   }
 
   void AddUpdates() {
+    std::vector<std::vector<RegionId>> readers(parameters_.size());
+    for (RegionId r = 0; r < context_.copies.size(); ++r) {
+      for (ParameterId p : context_.regions.regions[r].parameters) {
+        if (readers[p].empty() || readers[p].back() != r) readers[p].push_back(r);
+      }
+    }
     for (ParameterId p = 0; p < parameters_.size(); ++p) {
       const ParameterState& state = parameters_[p];
       if (state.uses.empty()) continue;
@@ -330,9 +336,7 @@ class GradientSync {
         node.bytes = Bytes(p);
         node.origin = context_.dag.AddOrigin(context_.regions.graph.parameters[p].range);
         std::vector<RegionId> regions;
-        for (RegionId r = 0; r < context_.copies.size(); ++r) {
-          const std::vector<ParameterId>& reads = context_.regions.regions[r].parameters;
-          if (std::find(reads.begin(), reads.end(), p) == reads.end()) continue;
+        for (RegionId r : readers[p]) {
           for (const RegionCopy& copy : context_.copies[r]) {
             if (copy.host == state.holders[h]) regions.push_back(r);
           }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/model/operations.h"
 #include "ir/support/divisors.h"
 
 namespace piper::ir {
@@ -89,6 +90,15 @@ void ApplySplit(BuildContext& context) {
     return;
   }
   dag.samples_per_microbatch = global / slices;
+  if (OpId mixing = slices > 1 && !batch.empty() ? FirstMixing(model, batch) : kNone; mixing != kNone) {
+    const Operation& op = model.operations[mixing];
+    diag.Error(op.range, DiagKind::kBadSplit,
+               fmt::format("{} mixes the samples of a batch, so a batch in {} slices would learn something else",
+                           op.kind, slices))
+        .Note(dag.replicas > 1 ? context.sharded_by : range, "the batch is sliced here")
+        .Hint("leave the batch whole, or compute over another dimension");
+    return;
+  }
   if (!batch.empty() && dag.samples_per_microbatch != global) {
     // A model whose shapes fix the batch size cannot be sliced: reported where it does.
     std::optional<Graph> slice = context.graph.TryWithDim(batch, dag.samples_per_microbatch, diag);

@@ -126,12 +126,19 @@ OpId Graph::AddOperation(Operation operation, const std::vector<TensorType>& res
 }
 
 TagPathId Graph::InternTags(const TagPath& path) {
-  // Backwards: the path that was interned last is the likeliest.
-  for (size_t i = tag_paths.size(); i-- > 0;) {
-    if (tag_paths[i] == path) return static_cast<TagPathId>(i);
+  if (indexed_tags_ > tag_paths.size()) {
+    tag_ids_.clear();
+    indexed_tags_ = 0;
   }
-  tag_paths.push_back(path);
-  return static_cast<TagPathId>(tag_paths.size() - 1);
+  for (; indexed_tags_ < tag_paths.size(); ++indexed_tags_) {
+    tag_ids_.emplace(tag_paths[indexed_tags_], static_cast<TagPathId>(indexed_tags_));
+  }
+  auto [found, fresh] = tag_ids_.emplace(path, static_cast<TagPathId>(tag_paths.size()));
+  if (fresh) {
+    tag_paths.push_back(path);
+    ++indexed_tags_;
+  }
+  return found->second;
 }
 
 std::vector<std::vector<Graph::Use>> Graph::BuildUses() const {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -174,6 +175,8 @@ class Graph {
  private:
   std::vector<ValueId> parameter_values_;
   std::vector<ValueId> input_values_;
+  std::map<TagPath, TagPathId> tag_ids_;  // of the first indexed_tags_ tag_paths
+  size_t indexed_tags_ = 0;
 };
 
 }  // namespace piper::ir

@@ -289,18 +289,24 @@ OpId FirstMixing(const Graph& graph, std::string_view dim) {
   return kNone;
 }
 
+namespace {
+
+// The batch field that a cross-entropy's targets come from: integers pass only through operations that move no bytes.
+InputId TargetsOf(const Graph& graph, const Operation& cross_entropy) {
+  ValueId value = cross_entropy.operands[1];
+  while (graph.values[value].source == Value::Source::kOperation) {
+    value = graph.operations[graph.values[value].index].operands[0];
+  }
+  PIPER_CHECK(graph.values[value].source == Value::Source::kInput);
+  return graph.values[value].index;
+}
+
+}  // namespace
+
 LossScale FindLossScale(const Graph& graph) {
   LossScale scale;
   for (const Operation& op : graph.operations) {
-    if (op.kind == "cross_entropy") {
-      // Integers come from batch fields through operations that move no bytes.
-      ValueId value = op.operands[1];
-      while (graph.values[value].source == Value::Source::kOperation) {
-        value = graph.operations[graph.values[value].index].operands[0];
-      }
-      PIPER_CHECK(graph.values[value].source == Value::Source::kInput);
-      return {LossScale::Kind::kTargets, graph.values[value].index};
-    }
+    if (op.kind == "cross_entropy") return {LossScale::Kind::kTargets, TargetsOf(graph, op)};
     if (op.kind == "mse" || op.kind == "mean_loss") scale.kind = LossScale::Kind::kSamples;
   }
   return scale;
@@ -326,7 +332,19 @@ bool CheckLosses(const Graph& graph, DiagnosticEngine& diag) {
   const Operation* by_targets = nullptr;
   const Operation* by_samples = nullptr;
   for (const Operation& op : graph.operations) {
-    if (op.kind == "cross_entropy" && by_targets == nullptr) by_targets = &op;
+    if (op.kind == "cross_entropy") {
+      if (by_targets == nullptr) by_targets = &op;
+      InputId first = TargetsOf(graph, *by_targets), here = TargetsOf(graph, op);
+      if (first != here) {
+        diag.Error(op.range, DiagKind::kUnsupported,
+                   fmt::format("this cross_entropy counts the targets of '{}', another one those of '{}': a step has "
+                               "one count so far",
+                               graph.inputs[here].name, graph.inputs[first].name))
+            .Note(by_targets->range, "the other one is here")
+            .Hint("one loss over one field: cross_entropy(stack(a, b, dim = pair, axis = 2), targets), targets: [batch, seq, pair]");
+        ok = false;
+      }
+    }
     if ((op.kind == "mse" || op.kind == "mean_loss") && by_samples == nullptr) by_samples = &op;
   }
   if (by_targets != nullptr && by_samples != nullptr) {
