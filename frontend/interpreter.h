@@ -42,6 +42,7 @@ constexpr int kMaxCalls = 500;              // nested
 constexpr int64_t kMaxSteps = 4'000'000;    // of schedules alive in the directives
 constexpr int64_t kMaxDevices = 1'000'000;  // of a topology
 constexpr int64_t kMaxTextBytes = 1 << 20;
+constexpr int kMaxRefusals = 200;           // directives of a strategy, before the rest is given up
 constexpr size_t kMaxSlots = size_t{1} << 20;
 
 // A call in progress.
@@ -72,6 +73,7 @@ struct StrategySession {
   };
   std::vector<Placement> placements;
   std::vector<SourceRange> used_from;  // innermost first
+  int refusals = 0;                    // directives that failed
 };
 
 // A model graph under construction.

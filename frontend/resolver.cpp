@@ -766,7 +766,7 @@ class Resolver {
     for (TypeDim& dim : type->dims) {
       if (dim.size != nullptr || dim.name.name == kNoName) continue;
       Place place = Lookup(dim.name.name);
-      if (place.frame == kFrameUnresolved) {
+      if (place.frame == kFrameUnresolved || place.frame == kFrameNative || place.frame == kFrameOperation) {
         std::vector<std::string> known;
         for (const ModuleInfo::Slot& slot : module_->slots) known.push_back(Text(slot.name));
         auto error = diag_.Error(dim.range, DiagKind::kUnknownDim,
