@@ -23,6 +23,7 @@
 #include "ir/directives/stream.h"
 #include "ir/directives/stream_order.h"
 #include "ir/directives/zero.h"
+#include "ir/model/operations.h"
 
 namespace piper::ir {
 
@@ -69,7 +70,8 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   ApplyOffload(context);
   ApplyFreeze(context);  // parameters marked
   if (context.Failed()) return std::nullopt;
-  context.regions = build_regions(context.graph);
+  // Evaluation keeps every region and its place; dropout alone passes its input through.
+  context.regions = build_regions(forward_only ? WithoutDropout(context.graph) : context.graph);
   context.graph = Graph();
   if (!CheckSize(context, static_cast<int64_t>(context.regions.regions.size()), "regions"))
     return std::nullopt;
