@@ -140,6 +140,28 @@ TEST(CodegenEmit, EqualBodiesAreOneFunctionAndSharedOnesAreCompiledOnce) {
   EXPECT_EQ(set.functions()[1].users, (std::set<uint32_t>{0}));
 }
 
+TEST(CodegenEmit, LayersThatDifferInTheirRandomKeysShareAFunction) {
+  const runtime::Call calls[] = {{"dropout_forward", 0, 2, 0, 2, 0, 1, 0xa1, "layer0.drop"},
+                                 {"dropout_forward", 0, 2, 0, 2, 0, 1, 0xb2, "layer1.drop"}};
+  const runtime::CallOperand operands[] = {{0, 0}, {0, 1}};
+  const int64_t ints[] = {128, 64};
+  const double scalars[] = {0.1};
+  runtime::RankProgram program{};
+  program.calls = calls;
+  program.call_operands = operands;
+  program.call_ints = ints;
+  program.call_scalars = scalars;
+  const runtime::Body first{"layer_fwd", nullptr, 0, 1, 2, 0}, second{"layer_fwd", nullptr, 1, 1, 2, 0};
+  BodySet set;
+  EXPECT_EQ(set.Add(program, first, nullptr, 0), 0u);
+  EXPECT_EQ(set.Add(program, second, nullptr, 0), 0u);
+  EXPECT_EQ(set.functions()[0].parameters, "BodyContext& context, uint64_t key_0");
+  EXPECT_NE(set.functions()[0].text.find("Key(context, key_0));"), std::string::npos)
+      << set.functions()[0].text;
+  EXPECT_EQ(BodyFunctionExpression(program, second, "layer_fwd"),
+            "[](BodyContext& context) { layer_fwd(context, 0x00000000000000b2); }");
+}
+
 TEST(CodegenEmit, TheSameJobGivesTheSameBytes) {
   const Emitted first = EmitSmall(*test::MakeSmallJob()), second = EmitSmall(*test::MakeSmallJob());
   ASSERT_EQ(first.files.size(), second.files.size());

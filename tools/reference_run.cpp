@@ -47,6 +47,25 @@ ir::UpdateRule Rule(const runtime::Optimizer& optimizer, double weight_decay, in
   return rule;
 }
 
+// The model as the program has it, at the shapes of a microbatch, with the plan's frozen parameters.
+ir::Graph SliceOfModel(const ir::Program& program, const ir::Plan& plan) {
+  ir::Graph graph = program.model;
+  const std::string batch = graph.SampleDim();
+  if (!batch.empty()) graph = graph.WithDim(batch, plan.dag.samples_per_microbatch);
+  for (size_t p = 0; p < graph.parameters.size(); ++p) {
+    graph.parameters[p].frozen = plan.regions.graph.parameters[p].frozen;
+  }
+  return graph;
+}
+
+// A cut between operations that carry no tag of their own divides a region; the expression that the numerics
+// rules state speaks of the regions that the plan has.
+bool SamePartition(const ir::RegionGraph& a, const ir::RegionGraph& b) {
+  return std::equal(
+      a.regions.begin(), a.regions.end(), b.regions.begin(), b.regions.end(),
+      [](const ir::Region& x, const ir::Region& y) { return x.first == y.first && x.last == y.last; });
+}
+
 }  // namespace
 
 std::vector<ir::FoldOrder> GradientOrders(const ir::Plan& plan) {
@@ -90,7 +109,9 @@ runtime::Result<std::unique_ptr<ReferenceRun>> ReferenceRun::Create(
   std::unique_ptr<ReferenceRun> run(new ReferenceRun(program, plan));
   run->data_ = std::move(data);
   const runtime::Job& job = plan.job->job();
-  const ir::Graph& graph = plan.regions.graph;
+  run->regions_ = ir::BuildRegions(SliceOfModel(program, plan));
+  if (!SamePartition(run->regions_, plan.regions)) run->regions_ = plan.regions;
+  const ir::Graph& graph = run->regions_.graph;
   for (const ir::Input& input : graph.inputs) {
     uint32_t field = runtime::kNone;
     for (uint32_t i = 0; i < job.inputs.size(); ++i) {
@@ -143,7 +164,7 @@ void ReferenceRun::Advance() {
     }
   };
   Step step;
-  step.result = ir::RunReferenceStep(plan_.regions, options, current_, batch);
+  step.result = ir::RunReferenceStep(regions_, options, current_, batch);
   std::vector<ir::UpdateRule> rules;
   for (const auto& [optimizer, weight_decay] : optimizer_of_) {
     rules.push_back(optimizer == runtime::kNone ? ir::UpdateRule{}

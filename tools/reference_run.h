@@ -23,7 +23,8 @@ class ReferenceRun {
     std::vector<ir::HostTensor> parameters;  // after the update
   };
 
-  // `plan` gives the slice shapes and how the batch is divided. All outlive the run.
+  // `plan` gives how the batch is divided, what is frozen, and the order of backward passes; regions and
+  // their bodies are made anew from the program's model. All outlive the run.
   static runtime::Result<std::unique_ptr<ReferenceRun>> Create(const ir::Program& program,
                                                                const ir::Plan& plan,
                                                                std::unique_ptr<runtime::BatchSource> data);
@@ -46,6 +47,7 @@ class ReferenceRun {
 
   const ir::Program& program_;
   const ir::Plan& plan_;
+  ir::RegionGraph regions_;
   std::unique_ptr<runtime::BatchSource> data_;
   std::vector<uint32_t> field_of_input_;
   std::map<std::string, int64_t> by_name_;

@@ -102,7 +102,7 @@ int Execute(const ir::Plan& plan, const RunOptions& options) {
   hooks.step_done = [&](const runtime::RankView&, uint64_t step, const runtime::StepOutcome& outcome) {
     if (!outcome.loss_known || static_cast<int64_t>(step) <= printed) return;
     printed = static_cast<int64_t>(step);
-    fmt::print("step {:>5}  loss {:.6f}{}\n", step, outcome.loss,
+    fmt::print("step {:>5}  loss {:.6f}{}\n", step + 1, outcome.loss,
                outcome.norm_known ? fmt::format("  gradient norm {:.6f}", outcome.gradient_norm) : "");
     std::fflush(stdout);
   };
