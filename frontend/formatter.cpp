@@ -295,6 +295,11 @@ class Formatter {
       int binding = BreakCost(previous_);
       piece.may_break = binding >= 0;
       piece.cost = depth_ * 16 + binding;
+      // A line goes on before `requires` (parser.h): the best place of all to break a long heading.
+      if (token.kind == Tok::kRequires && depth_ == 0) {
+        piece.may_break = true;
+        piece.cost = -1;
+      }
       if (align_ > 0) line_[0].text.resize(std::max(align_, line_[0].text.size()), ' ');
       align_ = 0;
     }
