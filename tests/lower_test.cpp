@@ -243,6 +243,21 @@ TEST(Lower, SabotagedMemoryIsFound) {
   EXPECT_NE(VerifyMemory(c.job().train[0]), "");
 }
 
+TEST(Lower, ManyReplicasFoldIntoTheirHosts) {
+  PipelineDagOptions options = Options(8, 16);
+  options.replicas = 512;
+  options.tied = true;
+  options.clip = 1;
+  const auto begin = std::chrono::steady_clock::now();
+  Case c(options);
+  ASSERT_TRUE(c.lowered);
+  EXPECT_EQ(c.job().train.size(), 8u);
+  EXPECT_EQ(c.job().rank_count, 4096u);
+  EXPECT_GE(c.lowered->simulation.makespan, 3 * (16 + 7));
+  std::printf("4,096 ranks: %.3f s\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
 TEST(Lower, SixtyFourStagesByThousandMicrobatchesInTime) {
   PipelineDagOptions options = Options(64, 1024);
   PipelineDag input;
@@ -254,6 +269,10 @@ TEST(Lower, SixtyFourStagesByThousandMicrobatchesInTime) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   ASSERT_TRUE(lowered);
   EXPECT_EQ(lowered->simulation.makespan, 3 * (1024 + 63));
+  const auto checked = std::chrono::steady_clock::now();
+  for (const runtime::RankProgram& program : lowered->job->job().train) EXPECT_EQ(VerifyMemory(program), "");
+  std::printf("verified in %.3f s\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - checked).count());
   const double nodes = input.dag.node_count();
   std::printf("%.0f nodes: %.3f s, %.1f bytes a node in the job\n", nodes, seconds,
               static_cast<double>(lowered->job->MemoryBytes()) / nodes);

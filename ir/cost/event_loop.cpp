@@ -181,6 +181,7 @@ bool EventLoop::Run() {
 SimulationResult EventLoop::TakeResult() { return std::move(result_); }
 
 uint32_t EventLoop::GroupEnd(const StreamState& stream) const {
+  if (stream.group_end != 0) return stream.group_end;
   const Instance& instance = instances_[stream.instance];
   const uint32_t atomic = TaskOf(instance, stream.head).atomic;
   uint32_t end = stream.head + 1;
@@ -235,7 +236,9 @@ bool EventLoop::WaitsMet(uint32_t stream_index) {
 
 void EventLoop::TryStart(uint32_t stream_index) {
   StreamState& stream = streams_[stream_index];
-  if (stream.head == stream.end || !WaitsMet(stream_index)) return;
+  if (stream.head == stream.end) return;
+  stream.group_end = GroupEnd(stream);
+  if (!WaitsMet(stream_index)) return;
   const Instance& instance = instances_[stream.instance];
   const Task& task = TaskOf(instance, stream.head);
   switch (task.kind) {
@@ -353,6 +356,7 @@ void EventLoop::Advance(uint32_t stream_index, uint32_t count) {
   StreamState& stream = streams_[stream_index];
   stream.head += count;
   stream.wait_cursor = 0;
+  stream.group_end = 0;
   stream.arrived = false;
   if (stream.head < stream.end) ready_.push_back(stream_index);
 }

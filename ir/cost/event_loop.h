@@ -38,6 +38,7 @@ struct StreamState {
   uint32_t wait_cursor = 0;    // waits of the head (of its fused group) that were found met
   uint32_t next_blocked =
       kDone;             // next stream in the list of the task that this one waits for, or of a joint
+  uint32_t group_end = 0;          // one past the head's fused group; 0: not looked up yet
   bool arrived = false;  // the head is at its rendezvous
 };
 

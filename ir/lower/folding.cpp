@@ -27,6 +27,8 @@ class Refiner {
     for (;;) {
       std::map<std::vector<int64_t>, uint32_t> known;
       std::vector<uint32_t> next(class_of_.size());
+      communicators_.clear();
+      communicator_classes_.clear();
       for (const Role& role : roles) {
         for (uint32_t device : role.devices) {
           next[device] =
@@ -40,7 +42,7 @@ class Refiner {
   }
 
  private:
-  std::vector<int64_t> Signature(const Role& role, uint32_t device) const {
+  std::vector<int64_t> Signature(const Role& role, uint32_t device) {
     std::vector<int64_t> signature = {class_of_[device], topology_.device_kind[device]};
     std::vector<std::pair<GroupId, GroupId>> seen;  // (group, peer group), or a communicator
     for (TemplateId t : role.templates) {
@@ -57,22 +59,35 @@ class Refiner {
         signature.insert(signature.end(), {class_of_[peer], Key(link.bandwidth), link.latency});
         continue;
       }
-      const std::vector<uint32_t> members = CommunicatorOf(dag_, node, device);
-      const Link link = SlowestLink(topology_, members);
-      signature.insert(signature.end(), {Key(link.bandwidth), link.latency});
-      std::vector<int64_t> classes;
-      for (uint32_t member : members) classes.push_back(class_of_[member]);
-      std::sort(classes.begin(), classes.end());
-      signature.push_back(static_cast<int64_t>(classes.size()));
-      signature.insert(signature.end(), classes.begin(), classes.end());
+      signature.push_back(CommunicatorClass(node, device));
     }
     return signature;
+  }
+
+  // A number for (the slowest link, the classes of the members): equal for all members.
+  int64_t CommunicatorClass(const NodeTemplate& node, uint32_t device) {
+    const uint32_t replica = !node.per_replica             ? kNone
+                             : dag_.device_replica.empty() ? 0
+                                                           : dag_.device_replica[device];
+    auto [it, fresh] = communicators_.emplace(std::make_pair(node.group, replica), 0);
+    if (!fresh) return it->second;
+    const std::vector<uint32_t> members = CommunicatorOf(dag_, node, device);
+    const Link link = SlowestLink(topology_, members);
+    std::vector<int64_t> signature;
+    for (uint32_t member : members) signature.push_back(class_of_[member]);
+    std::sort(signature.begin(), signature.end());
+    signature.insert(signature.end(), {Key(link.bandwidth), link.latency});
+    const int64_t next = static_cast<int64_t>(communicator_classes_.size());
+    return it->second = communicator_classes_.emplace(std::move(signature), next).first->second;
   }
 
   const Dag& dag_;
   const Topology& topology_;
   std::vector<uint32_t> class_of_;
   size_t classes_ = 0;
+  // Of this round: (group, replica of a communicator a replica).
+  std::map<std::pair<GroupId, uint32_t>, int64_t> communicators_;
+  std::map<std::vector<int64_t>, int64_t> communicator_classes_;
 };
 
 }  // namespace

@@ -167,6 +167,15 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
     lowered.eval_simulation.log.clear();
   }
   job->Seal();
+  // A guard against ourselves, where it costs nothing to speak of.
+  constexpr size_t kGuarded = 5'000;
+  for (const std::span<const runtime::RankProgram> programs : {job->job().train, job->job().eval}) {
+    for (const runtime::RankProgram& program : programs) {
+      if (program.tasks.size() > kGuarded) continue;
+      const std::string offence = VerifyMemory(program);
+      PIPER_CHECK(offence.empty(), offence);
+    }
+  }
   lowered.simulation.log.clear();
   for (size_t r = 0; r < lowered.simulation.roles.size(); ++r) {
     lowered.simulation.roles[r].peak_live_bytes = job->train_roles()[r].live_bytes;

@@ -510,6 +510,14 @@ void RoleBuilder::PlanCollective(Local& local) {
       if (operands.empty()) operands.push_back(layout_.loss);
     }
   }
+  constexpr uint32_t kMostContributions = 16;  // a transport's bound (runtime/transport.h)
+  if (collective.contributions > kMostContributions) {
+    context_.diag
+        ->Error(dag_.origins[node.origin], DiagKind::kUnsupported,
+                "'" + node.name + "' sums " + std::to_string(collective.contributions) +
+                    " terms of one device; a collective takes at most " + std::to_string(kMostContributions))
+        .Hint("place all regions that use the parameter on one stage, or use it in fewer regions");
+  }
   AddTerms(local, collective);
   const runtime::Buffer& whole = out_.buffers[operands[0]];
   collective.type = whole.type;
