@@ -33,7 +33,9 @@ fast: build
 
 # The full matrices of which `make test` takes a fixed sample. Long.
 soak: build
-	@PIPER_SOAK=1 ctest --test-dir $(BUILD)/release --output-on-failure -j1 --timeout 14400
+	@cmake -B $(BUILD)/release -DPIPER_SOAK=ON >/dev/null
+	@PIPER_SOAK=1 ctest --test-dir $(BUILD)/release --output-on-failure -j$(JOBS); status=$$?; \
+	  cmake -B $(BUILD)/release -DPIPER_SOAK=OFF >/dev/null; exit $$status
 
 # Measured ratios against what this machine has to compare with; see bench/README.md.
 bench: build

@@ -1,5 +1,6 @@
 # Options and the one place where compile flags are decided.
 option(PIPER_BUILD_TESTS "Build the tests" ON)
+option(PIPER_SOAK "Let tests run for hours (make soak)" OFF)
 option(PIPER_SANITIZE "Build with address and undefined-behaviour sanitizers" OFF)
 
 find_program(PIPER_CCACHE ccache)

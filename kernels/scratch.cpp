@@ -25,9 +25,23 @@ void* Take(Buffer& buffer, size_t bytes) {
   return buffer.get();
 }
 
+thread_local float* lent = nullptr;
+
 }  // namespace
 
+bool UsesScratch(std::string_view kernel) {
+  return kernel == "gemm" || kernel == "gemm_batched" || kernel == "attention_forward" ||
+         kernel == "attention_backward";
+}
+
+LentScratch::LentScratch(void* memory) : before_(lent) {
+  if (memory != nullptr) lent = static_cast<float*>(memory);
+}
+
+LentScratch::~LentScratch() { lent = before_; }
+
 float* ScratchF32() {
+  if (lent != nullptr) return lent;
   thread_local Buffer buffer;
   return static_cast<float*>(Take(buffer, static_cast<size_t>(kGemmScratchBytes)));
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "kernels/scratch.h"
 #include "runtime/executor_state.h"
 #include "runtime/futex.h"
 
@@ -105,6 +106,7 @@ Status Executor::State::Run(ProgramState& program, uint64_t step_or_batch) {
 // communication streams as well, which saves waking the other thread.
 Status Executor::State::RunCompute(ProgramState& program) {
   const std::vector<uint32_t>& streams = program.engine_streams[static_cast<int>(Engine::kCompute)];
+  kernels::LentScratch lent(program.kernel_scratch);
   size_t unfinished = streams.size();
   int64_t last_progress = setup.options.stall_seconds > 0 ? Now() : 0;
   for (;;) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "kernels/gemm.h"
 #include "kernels/initialize.h"
 #include "runtime/executor_state.h"
 #include "runtime/initialize.h"
@@ -145,6 +146,15 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
     if (source.streams[i].scratch == kNone) continue;
     program.scratch[i] = At(program, source.streams[i].scratch);
     scratch_bytes[i] = source.buffers[source.streams[i].scratch].bytes;
+    int64_t bodies_bytes = 0;
+    for (uint32_t t = source.streams[i].first_task, n = 0; n < source.streams[i].task_count; ++t, ++n) {
+      if (source.tasks[t].kind != TaskKind::kCompute) continue;
+      bodies_bytes = std::max(bodies_bytes, source.bodies[source.tasks[t].argument].scratch_bytes);
+    }
+    // All computing streams run on one thread, so one of them lends.
+    if (program.kernel_scratch == nullptr && scratch_bytes[i] - bodies_bytes >= kernels::kGemmScratchBytes) {
+      program.kernel_scratch = program.scratch[i] + scratch_bytes[i] - kernels::kGemmScratchBytes;
+    }
   }
 
   program.streams.resize(source.streams.size());

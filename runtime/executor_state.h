@@ -32,8 +32,10 @@ struct ProgramState {
   bool train = true;
   bool has_clip = false;
 
-  std::vector<void*> operands;         // address of every task operand
-  std::vector<std::byte*> scratch;     // a stream; null: does not compute
+  std::vector<void*> operands;      // address of every task operand
+  std::vector<std::byte*> scratch;  // a stream; null: does not compute
+  std::byte* kernel_scratch =
+      nullptr;  // what lies behind the bodies' scratch for the kernels' own use, or null
   std::vector<uint8_t> wakes_compute;  // a communication task: a compute task waits for it
   std::vector<uint32_t> request;       // a task: into messages or collectives
   std::vector<Message> messages;

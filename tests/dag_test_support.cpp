@@ -54,7 +54,7 @@ Graph ChainModel(const ModelSpec& spec) {
   } else {
     logits = one("matmul", {h, parameter("wh", {model, {"out", spec.width}})});
   }
-  ValueId loss = one("sum", {one("square", {logits})});
+  ValueId loss = one("mean_loss", {one("square", {logits})});
   graph.losses.push_back({loss, "loss", {}});
   return graph;
 }

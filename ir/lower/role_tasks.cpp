@@ -3,6 +3,8 @@
 
 #include "ir/lower/role_builder.h"
 #include "ir/support/result.h"
+#include "kernels/gemm.h"
+#include "kernels/scratch.h"
 
 namespace piper::ir {
 
@@ -342,10 +344,18 @@ void RoleBuilder::AddWaits() {
 void RoleBuilder::AddScratch() {
   for (runtime::Stream& stream : out_.streams) {
     int64_t bytes = 0;
+    bool packs = false;  // some kernel wants the library's scratch: it lies behind that of the bodies
     for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t) {
-      if (out_.tasks[t].kind == TaskKind::kCompute) {
-        bytes = std::max(bytes, out_.bodies[out_.tasks[t].argument].scratch_bytes);
+      if (out_.tasks[t].kind != TaskKind::kCompute) continue;
+      const runtime::Body& body = out_.bodies[out_.tasks[t].argument];
+      bytes = std::max(bytes, body.scratch_bytes);
+      for (uint32_t c = 0; c < body.call_count && !packs; ++c) {
+        packs = kernels::UsesScratch(out_.calls[body.first_call + c].kernel);
       }
+    }
+    if (packs) {
+      bytes = (bytes + runtime::kAlignment - 1) / runtime::kAlignment * runtime::kAlignment +
+              kernels::kGemmScratchBytes;
     }
     if (bytes == 0) continue;
     stream.scratch = static_cast<uint32_t>(out_.buffers.size());
