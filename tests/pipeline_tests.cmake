@@ -1,0 +1,17 @@
+# The whole road, from `.piper` text to numbers.
+if(TARGET piper_tools)
+  set(piper_verify_library piper_tools)
+else()
+  find_package(fmt REQUIRED)
+  add_library(piper_verify STATIC ../tools/verify.cpp ../tools/reference_run.cpp)
+  target_link_libraries(piper_verify PUBLIC piper_pipeline piper_interpreter piper_runtime PRIVATE fmt::fmt)
+  set(piper_verify_library piper_verify)
+endif()
+add_library(piper_pipeline_test_support STATIC pipeline_support.cpp pipeline_support.h)
+target_link_libraries(piper_pipeline_test_support
+  PUBLIC piper_flags piper_frontend piper_pipeline ${piper_verify_library} piper_reports piper_interpreter GTest::gtest)
+foreach(name determinism faults matrix memory pytorch)
+  piper_add_test(pipeline_${name}_test SOURCES pipeline_${name}_test.cpp LIBS piper_pipeline_test_support)
+endforeach()
+piper_add_test(pipeline_schedule_goldens_test SOURCES pipeline_schedule_goldens_test.cpp LIBS piper_frontend piper_pipeline)
+piper_add_test(pipeline_eval_test SOURCES pipeline_eval_test.cpp LIBS piper_frontend piper_pipeline)
