@@ -23,7 +23,7 @@ TEST(PipelineFaults, EveryInjectedFaultIsCaught) {
       SCOPED_TRACE(text.Name() + ": " + fault);
       std::unique_ptr<Compiled> compiled = Compile(text.Text());
       ASSERT_TRUE(compiled->ok()) << compiled->Messages();
-      ir::Status injected = tools::InjectFault(fault, *compiled->plan->job);
+      Status injected = tools::InjectFault(fault, *compiled->plan->job);
       ASSERT_TRUE(injected.ok());
       tools::VerifyOptions options;
       options.steps = 2;

@@ -187,7 +187,8 @@ class Planner {
 // A left fold of equal tensors that arrive in any order.
 class Fold {
  public:
-  Fold(FoldOrder order, DType dtype) : order_(std::move(order)), dtype_(dtype), cursors_(order_.size(), 0) {
+  Fold(FoldOrder order, DType dtype, bool keep_groups = false)
+      : order_(std::move(order)), dtype_(dtype), keep_groups_(keep_groups), cursors_(order_.size(), 0) {
     partial_.resize(order_.size());
   }
   void Add(Slice slice, const void* data, int64_t elements) {
@@ -204,6 +205,7 @@ class Fold {
       }
     }
     while (groups_ < order_.size() && cursors_[groups_] == order_[groups_].size()) {
+      if (keep_groups_) group_sums_.push_back(partial_[groups_]);
       AddTo(&total_, std::move(partial_[groups_]));
       partial_[groups_++] = {};
     }
@@ -212,6 +214,8 @@ class Fold {
     PIPER_CHECK(groups_ == order_.size() && pending_.empty(), "a fold order does not cover every slice once");
     return std::move(total_);
   }
+  // With `keep_groups`: the sum of each group, in order; before Take.
+  const std::vector<HostTensor>& group_sums() const { return group_sums_; }
   static void AddTo(HostTensor* sum, HostTensor term) {
     if (sum->size() == 0) {
       *sum = std::move(term);
@@ -223,9 +227,10 @@ class Fold {
  private:
   FoldOrder order_;
   DType dtype_;
+  bool keep_groups_;
   std::vector<size_t> cursors_;
   size_t groups_ = 0;
-  std::vector<HostTensor> partial_;
+  std::vector<HostTensor> partial_, group_sums_;
   HostTensor total_;
   std::map<Slice, HostTensor> pending_;
 };
@@ -290,7 +295,7 @@ ReferenceResult RunReferenceStep(const RegionGraph& regions, const ReferenceOpti
                     Fold(own ? options.gradient_orders[region.id] : gradient_order, dtype));
     }
   }
-  std::vector<Fold> loss_folds(graph.losses.size(), Fold(loss_order, dtype));
+  std::vector<Fold> loss_folds(graph.losses.size(), Fold(loss_order, dtype, true));
 
   Pool pool;
   std::byte* scratch = pool.Take(scratch_bytes);
@@ -356,9 +361,8 @@ ReferenceResult RunReferenceStep(const RegionGraph& regions, const ReferenceOpti
 
   HostTensor total;
   for (Fold& fold : loss_folds) {
-    HostTensor loss = fold.Take();
-    result.losses.push_back(loss.at(0));
-    Fold::AddTo(&total, std::move(loss));
+    for (const HostTensor& sum : fold.group_sums()) Fold::AddTo(&total, sum);
+    result.losses.push_back(fold.Take().at(0));
   }
   if (total.size() > 0) result.loss = total.at(0);
   result.gradients.resize(graph.parameters.size());

@@ -3,7 +3,7 @@
 // "Numerics", with the same slice shapes, so that a strategy's losses and gradients can be compared with it
 // bit for bit; in f64 with one slice it is the yardstick for tolerances.
 //
-//   loss    = left fold over Graph::losses of left fold over replicas of left fold over microbatches
+//   loss    = left fold over (Graph::losses, replicas), losses major, of left fold over microbatches
 //   grad(P) = left fold over P's using regions (model order) of left fold over replicas of left fold over
 //   microbatches
 //

@@ -1,0 +1,220 @@
+// Layouts beyond the matrix, each bitwise equal to the reference: uneven cuts, buckets of several sizes, frozen
+// parameters, clipping, optimizers and groups, stage copies, streams that are merged and stay legal, orders by lanes and of
+// fused steps, other backward orders.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/pipeline_support.h"
+
+namespace piper::testing {
+namespace {
+
+TrainText Base(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp, int64_t m) {
+  TrainText text;
+  text.model = model;
+  text.schedule = schedule;
+  text.p = p;
+  text.v = v;
+  text.dp = dp;
+  text.m = m;
+  return text;
+}
+
+TEST(PipelineLayouts, UnevenCutsAreExactCovers) {
+  for (const char* cut : {"[embed, 6 * layer, head]", "[embed + 5 * layer, layer, head]", "[embed + layer, layer, 4 * layer + head]"}) {
+    TrainText text = Base("gpt", "one_f_one_b", 3, 1, 1, 4);
+    text.cut = cut;
+    ExpectEqualToReference(text);
+    std::unique_ptr<Compiled> compiled = Compile(text.Text());
+    ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+    std::set<std::string> names;
+    for (const runtime::RankProgram& role : compiled->job().train) {
+      for (const runtime::Parameter& parameter : role.parameters) names.insert(parameter.name);
+    }
+    EXPECT_EQ(names.size(), compiled->program->model.parameters.size()) << cut;
+  }
+  TrainText skip = Base("skip", "gpipe", 4, 1, 2, 2);
+  skip.cut = "[embed + 4 * layer, layer, layer, aux + head]";
+  ExpectEqualToReference(skip);
+}
+
+TEST(PipelineLayouts, CutsThatDoNotCoverAreRefused) {
+  for (const char* cut : {"[embed, 5 * layer, head]", "[embed, 7 * layer, head]", "[embed + 6 * layer, head]"}) {
+    TrainText text = Base("gpt", "one_f_one_b", 3, 1, 1, 4);
+    text.cut = cut;
+    EXPECT_TRUE(Compile(text.Text())->Has(ir::DiagKind::kBadCut)) << cut;
+  }
+}
+
+TEST(PipelineLayouts, BucketsOfAnySize) {
+  std::set<int64_t> counts;
+  for (const char* zero : {"", "zero 0 [*] as dp { bucket 1 B }", "zero 0 [*] as dp { bucket 1 KiB }",
+                           "zero 0 [*] as dp { bucket 10 KiB }", "zero 0 [*] as sync { bucket 1 MiB }",
+                           "zero 0 [layer = 0..3] as dp { bucket 4 KiB }"}) {
+    TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 4);
+    text.zero = zero;
+    ExpectEqualToReference(text);
+    std::unique_ptr<Compiled> compiled = Compile(text.Text());
+    ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+    counts.insert(compiled->plan->simulation.roles[0].collectives);
+  }
+  EXPECT_GE(counts.size(), 4u);
+}
+
+TEST(PipelineLayouts, FrozenParameters) {
+  for (const char* frozen : {"freeze [layer = 0..2]", "freeze [layer = 3]", "freeze [attn]", "freeze [layer]"}) {
+    TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 2);
+    text.directives = std::string("  ") + frozen;
+    ExpectEqualToReference(text);
+    std::unique_ptr<Compiled> compiled = Compile(text.Text());
+    ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+    RunResult run = RunJob(compiled->job(), 2);
+    EXPECT_LT(run.gradients.size(), run.parameters.size()) << frozen;
+  }
+  // The lowest stage has nothing to learn: no backward pass reaches it.
+  TrainText text = Base("llama", "gpipe", 4, 1, 1, 2);
+  text.directives = "  freeze [embed or layer = 0..2]";
+  ExpectEqualToReference(text);
+}
+
+TEST(PipelineLayouts, OptimizersGroupsAndClipping) {
+  for (const char* optimizer :
+       {"optimizer sgd(lr = 0.1)", "optimizer sgd(lr = 0.1, momentum = 0.9, nesterov = true, weight_decay = 0.01)",
+        "optimizer adamw(lr = warmup(2, 1e-2), weight_decay = 0.1, matrices_only = true)",
+        "optimizer adamw(lr = cosine(1e-2, total = 3, warmup = 1, floor = 1e-3))\n  optimizer sgd(lr = 0.05, momentum "
+        "= 0.5) where [layer = 0..3]\n  optimizer adamw(lr = 1e-3, names = [\"*.norm.*\", \"wpe\"])"}) {
+    for (const char* clip : {"", "  clip 0.25\n", "  clip 1000.0\n"}) {
+      TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 2);
+      text.optimizer = optimizer;
+      text.train = clip;
+      text.steps = 3;
+      ExpectEqualToReference(text);
+    }
+  }
+}
+
+// Verification takes each parameter's optimizer from the lowered job, so who gets which is checked by hand.
+TEST(PipelineLayouts, EveryParameterHasItsOptimizer) {
+  TrainText text = Base("gpt", "one_f_one_b", 2, 1, 1, 2);
+  text.optimizer =
+      "optimizer adamw(lr = 1e-2, weight_decay = 0.1, matrices_only = true)\n  optimizer sgd(lr = 0.05, weight_decay = "
+      "0.2) where [layer = 0..3]\n  optimizer adamw(lr = 1e-3, names = [\"*.norm.*\", \"wpe\"])";
+  std::unique_ptr<Compiled> compiled = Compile(text.Text());
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  for (const runtime::RankProgram& role : compiled->job().train) {
+    for (const runtime::Parameter& p : role.parameters) {
+      std::string name = p.name;
+      bool early = name.rfind("blocks.0.", 0) == 0 || name.rfind("blocks.1.", 0) == 0 || name.rfind("blocks.2.", 0) == 0;
+      bool third = name.find(".norm.") != std::string::npos || name == "wpe";
+      EXPECT_EQ(p.optimizer, third ? 2u : early ? 1u : 0u) << name;
+      double decay = third ? 0.0 : early ? 0.2 : p.dims.size() >= 2 ? 0.1 : 0.0;
+      EXPECT_EQ(p.weight_decay, decay) << name;
+    }
+  }
+}
+
+std::string Copies(const std::string& orders) {
+  return Declarations() + R"(strategy study {
+  mesh (pp = 2, dp = 2)
+  cut embed, layer, head into 2 as stage
+  split batch into 2 as dir, 2 as mb
+  shard batch over dp
+  place [stage = 0, dir = 0] on pp[0]
+  place [stage = 1, dir = 0] on pp[1]
+  place [stage = 0, dir = 1] on pp[1]
+  place [stage = 1, dir = 1] on pp[0]
+)" + orders + R"(}
+train {
+  model gpt_net
+  data random(32)
+  global_batch 16
+  steps 2
+  seed 3
+  optimizer adamw(lr = 1e-2)
+  clip 1.0
+  on topologies.local(ranks = 4)
+  using study
+}
+)";
+}
+
+// Two directions: each rank has a copy of both stages, and the copies' gradients are summed.
+TEST(PipelineLayouts, StageCopies) {
+  for (const std::string& text : {Copies(""), Copies("  zero 0 [*] as dp { bucket 4 KiB }\n")}) {
+    std::unique_ptr<Compiled> compiled = Compile(text);
+    ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+    ExpectEqualToReference(*compiled, 3, "two directions");
+  }
+}
+
+TEST(PipelineLayouts, MergedStreamsThatStayLegal) {
+  for (const char* stream : {"stream [dp.reduce] on compute", "stream [dp.reduce] on sync", "stream [send] on wire",
+                             "stream [loss.reduce] on other", "stream [tie.reduce] on compute"}) {
+    TrainText text = Base("gpt", "gpipe", 2, 1, 2, 4);
+    text.directives = std::string("  ") + stream;
+    ExpectEqualToReference(text);
+  }
+}
+
+// Backward passes that are not ascending are another expression: the reference follows it, and a warning says so.
+TEST(PipelineLayouts, OtherBackwardOrders) {
+  TrainText text = Base("gpt", "", 2, 1, 2, 4);
+  text.directives =
+      "  cut embed, layer, head into 2 as stage\n"
+      "  for s in 0..2 {\n    place [stage = s] on pp[s]\n    order on pp[s] {\n      for i in 0..4 { F[stage = s, mb = i] }\n"
+      "      for i in reversed(0..4) { B[stage = s, mb = i] }\n    }\n  }";
+  std::string program = text.Text();
+  // TrainText cuts by itself where there is more than one stage.
+  std::string cut = "  cut embed, layer, head into 2 as stage\n  for s in 0..2 { place [stage = s] on pp[s % 2] }\n";
+  size_t at = program.find(cut);
+  ASSERT_NE(at, std::string::npos);
+  program.erase(at, cut.size());
+  std::unique_ptr<Compiled> compiled = Compile(program);
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  EXPECT_TRUE(compiled->Has(ir::DiagKind::kExpressionChanged));
+  ExpectEqualToReference(*compiled, 2, "descending backward passes");
+}
+
+TEST(PipelineLayouts, LanesFusedStepsAndBarriers) {
+  const char* orders[] = {
+      // Weight gradients split off and delayed.
+      "for i in 0..4 { F[stage = s, mb = i] }\nfor i in 0..4 { BI[stage = s, mb = i] }\n"
+      "for i in 0..4 { BW[stage = s, mb = i] }",
+      // A fused pair: forward of one microbatch beside the whole backward of another.
+      "F[stage = s, mb = 0]; F[stage = s, mb = 1]\nfused(F[stage = s, mb = 2], B[stage = s, mb = 0])\n"
+      "fused(F[stage = s, mb = 3], B[stage = s, mb = 1])\nB[stage = s, mb = 2]; B[stage = s, mb = 3]",
+      // Lanes: the reductions in an order of their own.
+      "for i in 0..4 { F[stage = s, mb = i] }\nbarrier\nlanes {\n  compute: for i in 0..4 { B[stage = s, mb = i] }\n"
+      "  reduce: [dp.reduce]\n}",
+      "steps \"4F 4B\"",
+  };
+  for (const char* order : orders) {
+    TrainText text = Base("gpt", "", 2, 1, 2, 4);
+    text.directives = "  for s in 0..2 { order on pp[s] {\n" + std::string(order) + "\n} }";
+    std::unique_ptr<Compiled> compiled = Compile(text.Text());
+    ASSERT_TRUE(compiled->ok()) << order << "\n" << compiled->Messages();
+    ExpectEqualToReference(*compiled, 2, order);
+  }
+}
+
+// m = 1 everywhere, also with more stages than work.
+TEST(PipelineLayouts, OneMicrobatch) {
+  for (const char* schedule : {"gpipe", "one_f_one_b"}) {
+    ExpectEqualToReference(Base("gpt", schedule, 8, 1, 1, 1));
+    ExpectEqualToReference(Base("skip", schedule, 4, 1, 2, 1));
+  }
+  ExpectEqualToReference(Base("llama", "interleaved", 1, 8, 1, 1));
+}
+
+// The textbook interleaved order deadlocks where m is not a multiple of p: it is refused, with the nearest legal values.
+TEST(PipelineLayouts, InterleavedNeedsGroupsOfMicrobatches) {
+  TrainText text = Base("gpt", "interleaved", 4, 2, 1, 4);
+  text.m = 2;
+  std::unique_ptr<Compiled> compiled = Compile(text.Text());
+  EXPECT_FALSE(compiled->ok());
+  EXPECT_TRUE(compiled->Has(ir::DiagKind::kRequiresFailed)) << compiled->Messages();
+}
+
+}  // namespace
+}  // namespace piper::testing
