@@ -125,6 +125,7 @@ Expr* AstBuilder::BuildTerm(const SyntaxNode& node) {
   Operand operand = SplitTerm(node);
   Deeper deeper(*this, static_cast<int>(operand.nots));
   Expr* inner = BuildOperand(operand);
+  if (operand.nots > 0) AsSelector(inner);
   return WrapPrefix(inner, UnaryOp::kNot, operand.nots, node.begin);
 }
 
@@ -193,6 +194,7 @@ Expr* AstBuilder::BuildLevel(const std::vector<Operand>& operands, const std::ve
     }
     Deeper deeper(*this, static_cast<int>(operands[begin].nots));
     Expr* inner = BuildLevel(operands, ops, begin, end, level + 1);
+    if (operands[begin].nots > 0) AsSelector(inner);
     return WrapPrefix(inner, UnaryOp::kNot, operands[begin].nots, operands[begin].node->begin);
   }
   size_t first_op = begin;
@@ -220,6 +222,13 @@ Expr* AstBuilder::BuildLevel(const std::vector<Operand>& operands, const std::ve
     error.Note(links[0].op_range, "the operator before it is here");
     error.Hint(level == kCompareLevel ? "join comparisons with 'and': a < b and b < c" : "use parentheses");
     links.resize(1);
+  }
+  // What `or`, `and` and `by` join is never a list: `[embed] or [head]` is two selectors.
+  if (level == kOrLevel || level == kAndLevel || level == kByLevel) {
+    AsSelector(chain->first);
+    for (ChainLink& link : links) {
+      if (link.op != BinaryOp::kBy) AsSelector(link.operand);
+    }
   }
   chain->rest = ast_.arena.Copy(links);
   chain->range = chain->first->range.Cover(links.back().operand->range);

@@ -263,7 +263,7 @@ TEST(Reference, FoldsAreTheStatedExpression) {
   ReferenceOptions explicit_order = options;
   FoldOrder order = {{{0, 0}, {0, 1}}, {{1, 0}, {1, 1}}};
   explicit_order.gradient_orders.assign(regions.regions.size(), order);
-  explicit_order.loss_order = order;
+  explicit_order.loss_orders = {order};
   ReferenceResult same = RunReferenceStep(regions, explicit_order, parameters, batch);
   EXPECT_EQ(canonical.loss, same.loss);
   for (size_t p = 0; p < parameters.size(); ++p) EXPECT_EQ(canonical.gradients[p].f32, same.gradients[p].f32);

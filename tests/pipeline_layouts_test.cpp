@@ -40,7 +40,7 @@ TEST(PipelineLayouts, UnevenCutsAreExactCovers) {
 }
 
 TEST(PipelineLayouts, CutsThatDoNotCoverAreRefused) {
-  for (const char* cut : {"[embed, 5 * layer, head]", "[embed, 7 * layer, head]", "[embed + 6 * layer, head]"}) {
+  for (const char* cut : {"[embed, 5 * layer, head]", "[embed, 7 * layer, head]", "[embed, 6 * layer, 2 * head]"}) {
     TrainText text = Base("gpt", "one_f_one_b", 3, 1, 1, 4);
     text.cut = cut;
     EXPECT_TRUE(Compile(text.Text())->Has(ir::DiagKind::kBadCut)) << cut;
@@ -74,7 +74,7 @@ TEST(PipelineLayouts, FrozenParameters) {
   }
   // The lowest stage has nothing to learn: no backward pass reaches it.
   TrainText text = Base("llama", "gpipe", 4, 1, 1, 2);
-  text.directives = "  freeze [embed or layer = 0..2]";
+  text.directives = "  let low = [embed] or [layer = 0..2]\n  freeze low";
   ExpectEqualToReference(text);
 }
 
@@ -182,12 +182,13 @@ TEST(PipelineLayouts, LanesFusedStepsAndBarriers) {
       "for i in 0..4 { F[stage = s, mb = i] }\nfor i in 0..4 { BI[stage = s, mb = i] }\n"
       "for i in 0..4 { BW[stage = s, mb = i] }",
       // A fused pair: forward of one microbatch beside the whole backward of another.
-      "F[stage = s, mb = 0]; F[stage = s, mb = 1]\nfused(F[stage = s, mb = 2], B[stage = s, mb = 0])\n"
-      "fused(F[stage = s, mb = 3], B[stage = s, mb = 1])\nB[stage = s, mb = 2]; B[stage = s, mb = 3]",
+      "if s == 0 { for i in 0..4 { F[stage = 0, mb = i] }; for i in 0..4 { B[stage = 0, mb = i] } } else {\n"
+      "F[stage = 1, mb = 0]\nfor i in 0..3 { fused(F[stage = 1, mb = i + 1], B[stage = 1, mb = i]) }\n"
+      "B[stage = 1, mb = 3] }",
       // Lanes: the reductions in an order of their own.
       "for i in 0..4 { F[stage = s, mb = i] }\nbarrier\nlanes {\n  compute: for i in 0..4 { B[stage = s, mb = i] }\n"
       "  reduce: [dp.reduce]\n}",
-      "steps \"4F 4B\"",
+      "steps \"4*F 4*B\"",
   };
   for (const char* order : orders) {
     TrainText text = Base("gpt", "", 2, 1, 2, 4);

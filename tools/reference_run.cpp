@@ -66,40 +66,70 @@ bool SamePartition(const ir::RegionGraph& a, const ir::RegionGraph& b) {
       [](const ir::Region& x, const ir::Region& y) { return x.first == y.first && x.last == y.last; });
 }
 
+// The microbatches of each copy of a region, ascending.
+std::vector<std::vector<int32_t>> CopyMicrobatches(const ir::GradientExpression& expression, size_t region) {
+  std::vector<std::pair<int32_t, int32_t>> ranges = {{0, static_cast<int32_t>(expression.microbatches)}};
+  if (!expression.copy_ranges.empty()) ranges = expression.copy_ranges[region];
+  std::vector<std::vector<int32_t>> copies;
+  for (auto [begin, end] : ranges) {
+    std::vector<int32_t>& microbatches = copies.emplace_back();
+    for (int32_t i = begin; i < end; ++i) microbatches.push_back(i);
+  }
+  return copies;
+}
+
+// Replica major, copy minor; `per_microbatch`: a group a microbatch, over the replicas.
+ir::FoldOrder FoldCopies(const ir::GradientExpression& expression,
+                         const std::vector<std::vector<int32_t>>& copies, bool per_microbatch) {
+  ir::FoldOrder order;
+  if (per_microbatch) {
+    for (const std::vector<int32_t>& microbatches : copies) {
+      for (int32_t microbatch : microbatches) {
+        std::vector<ir::Slice>& group = order.emplace_back();
+        for (int64_t d = 0; d < expression.replicas; ++d) group.push_back({d, microbatch});
+      }
+    }
+    return order;
+  }
+  for (int64_t d = 0; d < expression.replicas; ++d) {
+    for (const std::vector<int32_t>& microbatches : copies) {
+      std::vector<ir::Slice>& group = order.emplace_back();
+      for (int32_t microbatch : microbatches) group.push_back({d, microbatch});
+    }
+  }
+  return order;
+}
+
 }  // namespace
 
 std::vector<ir::FoldOrder> GradientOrders(const ir::Plan& plan) {
-  const ir::Dag& dag = plan.dag;
-  std::vector<std::vector<int32_t>> sequence(
-      plan.regions.regions.size());  // a region's microbatches, in BW order
-  std::vector<uint32_t> group_of(sequence.size(), ir::kNone);
-  for (const ir::StreamOrder& order : dag.orders) {
-    for (const ir::OrderItem& item : order.items) {
-      const ir::NodeTemplate& node = dag.templates[dag.TemplateOf(item.node)];
-      if (node.kind != ir::NodeKind::kCompute || node.pass != ir::Pass::kBW) continue;
-      // One group's order stands for all of the region's replicas; copies have ranges of their own.
-      if (group_of[node.region] == ir::kNone) group_of[node.region] = order.group;
-      if (group_of[node.region] == order.group) sequence[node.region].push_back(dag.MicrobatchOf(item.node));
+  const ir::GradientExpression& expression = plan.dag.expression;
+  std::vector<ir::FoldOrder> orders(plan.regions.regions.size());
+  bool canonical = true;
+  for (size_t region = 0; region < orders.size(); ++region) {
+    std::vector<std::vector<int32_t>> copies = CopyMicrobatches(expression, region);
+    bool own = copies.size() > 1;
+    for (const ir::GradientExpression::Permutation& permuted : expression.permuted) {
+      if (permuted.region != region) continue;
+      copies[permuted.copy] = permuted.microbatches;
+      own = true;
     }
+    if (!own) continue;
+    canonical = false;
+    orders[region] = FoldCopies(expression, copies, expression.reduce_per_microbatch);
   }
-  const bool ascending = std::all_of(sequence.begin(), sequence.end(),
-                                     [](const auto& s) { return std::is_sorted(s.begin(), s.end()); });
-  if (ascending) return {};
-  std::vector<ir::FoldOrder> orders(sequence.size());
-  for (size_t region = 0; region < sequence.size(); ++region) {
-    if (std::is_sorted(sequence[region].begin(), sequence[region].end())) continue;
-    ir::FoldOrder& order = orders[region];
-    if (dag.expression.reduce_per_microbatch) {
-      for (int32_t microbatch : sequence[region]) {
-        std::vector<ir::Slice>& group = order.emplace_back();
-        for (int64_t d = 0; d < dag.replicas; ++d) group.push_back({d, microbatch});
-      }
-    } else {
-      for (int64_t d = 0; d < dag.replicas; ++d) {
-        std::vector<ir::Slice>& group = order.emplace_back();
-        for (int32_t microbatch : sequence[region]) group.push_back({d, microbatch});
-      }
-    }
+  if (canonical) orders.clear();
+  return orders;
+}
+
+std::vector<ir::FoldOrder> LossOrders(const ir::Plan& plan) {
+  const ir::GradientExpression& expression = plan.dag.expression;
+  std::vector<ir::FoldOrder> orders;
+  if (expression.copy_ranges.empty()) return orders;
+  orders.resize(plan.regions.graph.losses.size());
+  for (const ir::Region& region : plan.regions.regions) {
+    for (uint32_t loss : region.losses)
+      orders[loss] = FoldCopies(expression, CopyMicrobatches(expression, region.id), false);
   }
   return orders;
 }
@@ -138,6 +168,7 @@ runtime::Result<std::unique_ptr<ReferenceRun>> ReferenceRun::Create(
   run->current_ = run->initial_;
   run->states_.resize(graph.parameters.size());
   run->gradient_orders_ = GradientOrders(plan);
+  run->loss_orders_ = LossOrders(plan);
   return run;
 }
 
@@ -156,6 +187,7 @@ void ReferenceRun::Advance() {
   options.seed = job.seed;
   options.step = static_cast<uint64_t>(next_);
   options.gradient_orders = gradient_orders_;
+  options.loss_orders = loss_orders_;
   auto batch = [&](ir::InputId input, int64_t first, int64_t samples, void* out) {
     const uint32_t field = field_of_input_[input];
     if (field == runtime::kNone || !status_.ok()) return;

@@ -54,14 +54,16 @@ class ReferenceRun {
   std::vector<ir::HostTensor> initial_, current_;
   std::vector<ir::UpdateState> states_;
   std::vector<std::pair<uint32_t, double>> optimizer_of_;  // optimizer, weight decay; a parameter each
-  std::vector<ir::FoldOrder> gradient_orders_;
+  std::vector<ir::FoldOrder> gradient_orders_, loss_orders_;
   std::map<int64_t, Step> steps_;
   int64_t next_ = 0;
   runtime::Status status_;
 };
 
-// The order in which each region's gradients fold, where the plan's backward passes are not ascending (the
-// numerics rules note such an order as changing the expression). Empty: canonical everywhere.
+// The order in which each region's gradients fold, where the plan's expression says another than the canonical
+// one: stage copies, and backward passes that are not ascending. Empty: canonical everywhere.
 std::vector<ir::FoldOrder> GradientOrders(const ir::Plan& plan);
+// Likewise for each loss: a copy of its stage folds its own microbatches first.
+std::vector<ir::FoldOrder> LossOrders(const ir::Plan& plan);
 
 }  // namespace piper::tools

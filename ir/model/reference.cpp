@@ -282,9 +282,6 @@ ReferenceResult RunReferenceStep(const RegionGraph& regions, const ReferenceOpti
 
   FoldOrder gradient_order =
       CanonicalOrder(options.replicas, options.microbatches, options.reduce_per_microbatch);
-  FoldOrder loss_order = options.loss_order.empty()
-                             ? CanonicalOrder(options.replicas, options.microbatches, false)
-                             : options.loss_order;
   std::map<std::pair<ParameterId, RegionId>, Fold> folds;
   for (const Region& region : regions.regions) {
     if (!options.want_gradients) break;
@@ -295,7 +292,12 @@ ReferenceResult RunReferenceStep(const RegionGraph& regions, const ReferenceOpti
                     Fold(own ? options.gradient_orders[region.id] : gradient_order, dtype));
     }
   }
-  std::vector<Fold> loss_folds(graph.losses.size(), Fold(loss_order, dtype, true));
+  std::vector<Fold> loss_folds;
+  for (size_t l = 0; l < graph.losses.size(); ++l) {
+    bool own = l < options.loss_orders.size() && !options.loss_orders[l].empty();
+    loss_folds.emplace_back(
+        own ? options.loss_orders[l] : CanonicalOrder(options.replicas, options.microbatches, false), dtype, true);
+  }
 
   Pool pool;
   std::byte* scratch = pool.Take(scratch_bytes);

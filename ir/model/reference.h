@@ -64,8 +64,8 @@ struct ReferenceOptions {
   // Per region the order in which its gradients fold; empty, or empty for a region: the canonical one. For
   // strategies whose order changes the expression (stage copies, backward passes that are not ascending).
   std::vector<FoldOrder> gradient_orders;
-  // Likewise for the loss.
-  FoldOrder loss_order;
+  // Likewise, one a Graph::losses entry.
+  std::vector<FoldOrder> loss_orders;
   bool want_gradients = true;  // false: losses only (evaluation)
 };
 

@@ -1,0 +1,294 @@
+// Every directive matters: with its line taken out, a plan's text, its trace, its result, or its acceptance changes, in the
+// way that the directive promises.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "ir/dag/dag_text.h"
+#include "tests/pipeline_support.h"
+
+namespace piper::testing {
+namespace {
+
+// What a run can be seen to do.
+struct Seen {
+  bool accepted = false;
+  std::string messages;
+  std::string ir;
+  std::vector<std::string> trace;  // tasks of every role by start time, with times
+  ir::Picoseconds makespan = 0;
+  size_t ranks = 0;
+  std::vector<double> losses;
+  std::vector<std::pair<std::string, std::vector<float>>> gradients, parameters;
+};
+
+Seen Look(const std::string& text) {
+  Seen seen;
+  std::unique_ptr<Compiled> compiled = Compile(text);
+  seen.messages = compiled->Messages();
+  seen.accepted = compiled->ok();
+  if (!compiled->ok()) return seen;
+  seen.ir = ir::DagToText(compiled->plan->dag);
+  const runtime::Job& job = compiled->job();
+  const ir::SimulationResult& simulation = compiled->plan->simulation;
+  seen.makespan = simulation.makespan;
+  for (const runtime::RankProgram& role : job.train) {
+    if (!role.tasks.empty()) seen.ranks += role.ranks.size();
+  }
+  for (size_t role = 0; role < job.train.size(); ++role) {
+    std::vector<std::pair<ir::Picoseconds, std::string>> tasks;
+    for (size_t t = 0; t < job.train[role].tasks.size(); ++t) {
+      const runtime::Task& task = job.train[role].tasks[t];
+      tasks.emplace_back(simulation.timings[role][t].start,
+                         std::string(job.train[role].streams[task.stream].name) + " " + job.strings[task.name] + " " +
+                             std::to_string(task.microbatch));
+    }
+    std::stable_sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [start, name] : tasks)
+      seen.trace.push_back(std::to_string(role) + " " + std::to_string(start) + " " + name);
+  }
+  RunResult run = RunJob(job, 2);
+  seen.losses = run.losses;
+  seen.gradients = run.gradients;
+  seen.parameters = run.parameters;
+  return seen;
+}
+
+class Directive : public ::testing::Test {
+ protected:
+  // `lines` of a strategy for a GPT on four devices; the one that begins with `@` is the one under test.
+  void Compare(const std::string& lines, const std::string& declarations = "") {
+    std::string with, without;
+    std::istringstream in(lines);
+    for (std::string line; std::getline(in, line);) {
+      size_t at = line.find('@');
+      if (at == std::string::npos) {
+        without += line + "\n";
+        with += line + "\n";
+      } else {
+        with += line.substr(0, at) + line.substr(at + 1) + "\n";
+      }
+    }
+    ASSERT_NE(with, without);
+    with_ = Look(Program(with) + declarations);
+    without_ = Look(Program(without) + declarations);
+    ASSERT_TRUE(with_.accepted) << with_.messages;
+  }
+  static std::string Program(const std::string& lines) {
+    return Declarations() + "strategy study {\n" + lines +
+           "}\ntrain {\n  model gpt_net\n  data random(32)\n  global_batch 16\n  steps 2\n  seed 5\n  optimizer "
+           "adamw(lr = 1e-2)\n  on topologies.local(ranks = 4)\n  using study\n}\n";
+  }
+  void ExpectSameNumbers() {
+    EXPECT_EQ(with_.losses, without_.losses);
+    EXPECT_EQ(with_.gradients, without_.gradients);
+    EXPECT_EQ(with_.parameters, without_.parameters);
+  }
+  Seen with_, without_;
+};
+
+const char kPipeline[] =
+    "mesh (pp = 2)\ncut embed, layer, head into 2 as stage\nsplit batch into 4 as mb\n"
+    "for s in 0..2 { place [stage = s] on pp[s] }\n";
+const char kReplicas[] = "mesh (dp = 2)\nsplit batch into 2 as mb\nshard batch over dp\n";
+
+TEST_F(Directive, Mesh) {
+  Compare("@mesh (pp = 2)\ncut embed, layer, head into 2 as stage\nsplit batch into 4 as mb\n");
+  EXPECT_EQ(with_.ranks, 2u);
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_EQ(without_.ranks, 1u);
+  EXPECT_NE(with_.trace, without_.trace);
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Cut) {
+  Compare("mesh (pp = 2)\n@cut embed, layer, head into [embed + layer, 5 * layer + head] as stage\nsplit batch into 4 as mb\n");
+  EXPECT_NE(with_.ir.find("stage"), std::string::npos);
+  EXPECT_EQ(without_.ir.find("stage"), std::string::npos);
+  EXPECT_NE(with_.trace, without_.trace);
+}
+
+TEST_F(Directive, Split) {
+  Compare("mesh (pp = 2)\ncut embed, layer, head into 2 as stage\n@split batch into 4 as mb\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.trace, without_.trace);
+  EXPECT_NE(with_.gradients, without_.gradients);  // another expression
+  EXPECT_NEAR(with_.losses[0], without_.losses[0], 1e-6 * with_.losses[0]);
+}
+
+TEST_F(Directive, Place) {
+  Compare("mesh (pp = 2)\ncut embed, layer, head into [embed + layer, 5 * layer + head] as stage\nsplit batch into 4 as mb\n"
+          "@for s in 0..2 { place [stage = s] on pp[1 - s] }\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.ir, without_.ir);
+  EXPECT_NE(with_.trace, without_.trace);
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Shard) {
+  Compare("mesh (dp = 2)\nsplit batch into 2 as mb\n@shard batch over dp\n");
+  EXPECT_NE(with_.ir.find("dp.reduce"), std::string::npos);
+  // Without it either nothing says what the second device is for, or everything runs on both.
+  if (without_.accepted) {
+    EXPECT_EQ(without_.ir.find("dp.reduce"), std::string::npos);
+    EXPECT_NE(with_.trace, without_.trace);
+  }
+}
+
+TEST_F(Directive, Zero) {
+  Compare(std::string(kReplicas) + "@zero 0 [*] as dp { bucket 8 KiB }\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_LT(with_.trace.size(), without_.trace.size());
+  EXPECT_LT(with_.makespan, without_.makespan);  // fewer latencies
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Order) {
+  Compare(std::string(kPipeline) + "@for s in 0..2 { order on pp[s] { schedules.one_f_one_b(s, 2, 4) } }\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.trace, without_.trace);
+  EXPECT_LT(with_.makespan, without_.makespan);
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Lanes) {
+  Compare(std::string(kReplicas) +
+          "zero 0 [*] as dp { bucket 8 KiB }\n"
+          "order on dp {\n  for i in 0..2 { F[mb = i] }\n  for i in 0..2 { B[mb = i] }\n"
+          "@  lanes { reduce: [dp.reduce, embed]; [dp.reduce, not embed] }\n}\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.ir, without_.ir);
+  EXPECT_NE(with_.trace, without_.trace);
+  EXPECT_GE(with_.makespan, without_.makespan);  // the first bucket that is ready now waits
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Fused) {
+  // The fused pair takes the place of its parts, one after the other.
+  auto order = [](const char* pair) {
+    return std::string(kPipeline) +
+           "order on pp[0] { for i in 0..4 { F[stage = 0, mb = i] }; for i in 0..4 { B[stage = 0, mb = i] } }\n"
+           "order on pp[1] {\n  F[stage = 1, mb = 0]\n  for i in 0..3 { " +
+           pair + " }\n  B[stage = 1, mb = 3]\n}\n";
+  };
+  with_ = Look(Program(order("fused(B[stage = 1, mb = i], F[stage = 1, mb = i + 1])")));
+  without_ = Look(Program(order("B[stage = 1, mb = i]; F[stage = 1, mb = i + 1]")));
+  ASSERT_TRUE(with_.accepted && without_.accepted) << with_.messages << without_.messages;
+  EXPECT_NE(with_.ir, without_.ir);
+  EXPECT_NE(with_.trace, without_.trace);
+  EXPECT_GT(with_.makespan, without_.makespan);  // results leave at the end of the pair
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Barrier) {
+  Compare(std::string(kReplicas) +
+          "order on dp {\n  for i in 0..2 { F[mb = i] }\n  for i in 0..2 { B[mb = i] }\n@  barrier\n"
+          "  lanes { reduce: [dp.reduce] }\n}\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.trace, without_.trace);
+  EXPECT_GT(with_.makespan, without_.makespan);  // no reduction beside the backward passes
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Edge) {
+  Compare(std::string(kReplicas) + "@edge BW[embed, mb = last] -> [dp.reduce, layer = 5]\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.ir.find("after"), std::string::npos);
+  EXPECT_NE(with_.trace, without_.trace);
+  EXPECT_GT(with_.makespan, without_.makespan);
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Limit) {
+  // gpipe has all four alive: a bound of two cannot be kept; under 1F1B it can, and stands in the plan.
+  std::string gpipe = std::string(kPipeline) +
+                      "for s in 0..2 { order on pp[s] { schedules.gpipe(s, 2, 4) } }\n";
+  EXPECT_TRUE(Look(Program(gpipe)).accepted);
+  Seen refused = Look(Program(gpipe + "limit 2 live F per mb\n"));
+  EXPECT_FALSE(refused.accepted);
+  EXPECT_NE(refused.messages.find("bad-limit"), std::string::npos) << refused.messages;
+  Compare(std::string(kPipeline) +
+          "for s in 0..2 { order on pp[s] { schedules.one_f_one_b(s, 2, 4) } }\n@limit 2 live F per mb\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.ir, without_.ir);
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Stream) {
+  Compare(std::string(kReplicas) + "@stream [dp.reduce] on compute\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.trace, without_.trace);
+  EXPECT_GT(with_.makespan, without_.makespan);  // nothing overlaps any more
+  ExpectSameNumbers();
+}
+
+// Merged streams can deadlock: 1F1B whose sends share the compute stream.
+TEST_F(Directive, StreamThatDeadlocks) {
+  std::string lines = std::string(kPipeline) +
+                      "for s in 0..2 { order on pp[s] { schedules.one_f_one_b(s, 2, 4) } }\n";
+  EXPECT_TRUE(Look(Program(lines)).accepted);
+  Seen refused = Look(Program(lines + "stream [send or recv] on compute\n"));
+  EXPECT_FALSE(refused.accepted);
+  EXPECT_NE(refused.messages.find("[deadlock]"), std::string::npos) << refused.messages;
+  EXPECT_NE(refused.messages.find("rank 0"), std::string::npos) << refused.messages;
+  EXPECT_NE(refused.messages.find("rank 1"), std::string::npos) << refused.messages;
+}
+
+TEST_F(Directive, Freeze) {
+  Compare(std::string(kPipeline) + "@freeze [layer = 0..2]\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_LT(with_.gradients.size(), without_.gradients.size());
+  EXPECT_NE(with_.parameters, without_.parameters);
+  EXPECT_EQ(with_.losses[0], without_.losses[0]);
+  EXPECT_NE(with_.losses[1], without_.losses[1]);
+  EXPECT_LT(with_.makespan, without_.makespan);
+}
+
+TEST_F(Directive, Numerics) {
+  Compare(std::string(kReplicas) + "@numerics fast\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.ir, without_.ir);
+  // The transports fold in index order either way.
+  ExpectSameNumbers();
+  Seen both = Look(Program(std::string(kReplicas) + "numerics fast\nnumerics reproducible\n"));
+  EXPECT_FALSE(both.accepted);
+}
+
+TEST_F(Directive, Cost) {
+  Compare(std::string(kPipeline) + "@cost F[stage = 1] = 1 ms\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_GE(with_.makespan, 4 * ir::kPsPerMs);
+  EXPECT_LT(without_.makespan, 4 * ir::kPsPerMs);
+  ExpectSameNumbers();
+}
+
+TEST_F(Directive, Assert) {
+  for (const char* bound : {"step_time < 1 ns", "peak_memory < 1 KiB", "bubble < 1 %", "bytes(pp) < 1 B", "mfu > 99 %",
+                            "exposed([send or recv]) < 0.001 %"}) {
+    std::string line = std::string("assert ") + bound + "\n";
+    Seen refused = Look(Program(kPipeline + line));
+    EXPECT_FALSE(refused.accepted) << bound;
+    EXPECT_NE(refused.messages.find("assert-failed"), std::string::npos) << bound << "\n" << refused.messages;
+    // The other way round it holds.
+    size_t sign = line.find_first_of("<>");
+    line[sign] = line[sign] == '<' ? '>' : '<';
+    Seen accepted = Look(Program(kPipeline + line));
+    EXPECT_TRUE(accepted.accepted) << accepted.messages;
+  }
+}
+
+TEST_F(Directive, OverrideAndUse) {
+  std::string base = "use strategies.pipeline_by(schedules.gpipe, 2, 4)\n";
+  auto program = [&](const std::string& lines) { return "import std.strategies\n" + Program(lines); };
+  Seen plain = Look(program(base));
+  Seen moved = Look(program(base + "override place [stage = 0] on pp[1]\noverride place [stage = 1] on pp[0]\n"));
+  // The orders of the strategy are for the other placement.
+  ASSERT_TRUE(plain.accepted) << plain.messages;
+  EXPECT_FALSE(moved.accepted);
+  EXPECT_NE(moved.messages.find("order-"), std::string::npos) << moved.messages;
+}
+
+}  // namespace
+}  // namespace piper::testing
