@@ -10,7 +10,7 @@ endif()
 add_library(piper_pipeline_test_support STATIC pipeline_support.cpp pipeline_support.h)
 target_link_libraries(piper_pipeline_test_support
   PUBLIC piper_flags piper_frontend piper_pipeline piper_sample_job ${piper_verify_library} piper_reports piper_interpreter GTest::gtest)
-foreach(name determinism directives faults layouts matrix memory pytorch training)
+foreach(name determinism directives faults layouts matrix memory pytorch random sabotage training)
   piper_add_test(pipeline_${name}_test SOURCES pipeline_${name}_test.cpp LIBS piper_pipeline_test_support)
 endforeach()
 piper_add_test(pipeline_schedule_goldens_test SOURCES pipeline_schedule_goldens_test.cpp LIBS piper_frontend piper_pipeline)

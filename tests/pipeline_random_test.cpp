@@ -1,0 +1,133 @@
+// Random strategies: any legal order of any cut, with replicas, buckets, frozen parts, clipping, split backward passes and
+// delays, gives the reference's bits. Legal orders are drawn as histories of the whole job: a step is taken at random among
+// those whose inputs exist, and each rank's order is what it did.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <sstream>
+
+#include "tests/pipeline_support.h"
+
+namespace piper::testing {
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : engine_(seed) {}
+  int64_t Below(int64_t n) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n)); }
+  template <typename T>
+  T Of(std::initializer_list<T> values) {
+    return *(values.begin() + Below(static_cast<int64_t>(values.size())));
+  }
+  bool Maybe(int64_t percent) { return Below(100) < percent; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+// An explicit list of `parts` sums that cover the units of a model in order, each non-empty.
+std::string RandomCut(Draw& draw, const std::string& model, int64_t parts) {
+  std::vector<std::string> units = {"embed"};
+  for (int i = 0; i < 6; ++i) units.push_back("layer");
+  if (model == "skip") units.push_back("aux");
+  units.push_back("head");
+  std::vector<bool> starts(units.size());
+  starts[0] = true;
+  for (int64_t left = parts - 1; left > 0;) {
+    auto at = static_cast<size_t>(1 + draw.Below(static_cast<int64_t>(units.size()) - 1));
+    if (starts[at]) continue;
+    starts[at] = true;
+    --left;
+  }
+  std::string text = "[";
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (i > 0) text += starts[i] ? ", " : " + ";
+    text += units[i];
+  }
+  return text + "]";
+}
+
+// Orders of all ranks: stage s lies on rank s % p.
+std::string RandomOrders(Draw& draw, int64_t p, int64_t stages, int64_t m, bool split_backward) {
+  struct Item {
+    int64_t stage, microbatch;
+    int pass;  // 0 F, 1 BI (or B), 2 BW
+  };
+  std::vector<std::ostringstream> orders(static_cast<size_t>(p));
+  auto index = [&](int64_t stage, int64_t microbatch) { return static_cast<size_t>(stage * m + microbatch); };
+  std::vector<int> done(static_cast<size_t>(stages * m), 0);  // passes done
+  int64_t left = stages * m * (split_backward ? 3 : 2);
+  while (left > 0) {
+    std::vector<Item> ready;
+    for (int64_t s = 0; s < stages; ++s) {
+      for (int64_t i = 0; i < m; ++i) {
+        int passes = done[index(s, i)];
+        if (passes == 0 && (s == 0 || done[index(s - 1, i)] > 0)) ready.push_back({s, i, 0});
+        if (passes == 1 && (s + 1 == stages || done[index(s + 1, i)] > 1)) ready.push_back({s, i, 1});
+        if (passes == 2 && split_backward) ready.push_back({s, i, 2});
+      }
+    }
+    Item item = ready[static_cast<size_t>(draw.Below(static_cast<int64_t>(ready.size())))];
+    ++done[index(item.stage, item.microbatch)];
+    --left;
+    static const char* const kWhole[] = {"F", "B", ""};
+    static const char* const kSplit[] = {"F", "BI", "BW"};
+    // The lowest stage may have no input gradients at all: its BI then is legally empty.
+    orders[static_cast<size_t>(item.stage % p)] << "    " << (split_backward ? kSplit : kWhole)[item.pass] << "[stage = " << item.stage
+                                   << ", mb = " << item.microbatch << "]" << (split_backward && item.pass > 0 ? "?" : "") << "\n";
+  }
+  std::string text;
+  for (int64_t r = 0; r < p; ++r)
+    text += "  order on pp[" + std::to_string(r) + "] {\n" + orders[static_cast<size_t>(r)].str() + "  }\n";
+  return text;
+}
+
+TrainText RandomProgram(uint64_t seed, std::string* description) {
+  Draw draw(seed);
+  TrainText text;
+  text.model = draw.Of({"gpt", "gpt_dropout", "llama", "skip", "skip"});
+  text.p = draw.Of({1, 2, 2, 3, 4});
+  text.v = text.p <= 4 ? draw.Of({1, 1, 2}) : 1;
+  text.dp = draw.Of({1, 2});
+  text.m = draw.Of({1, 2, 4, 8});
+  text.batch = text.dp * text.m * draw.Of({1, 2, 3});
+  text.cut = draw.Maybe(70) ? RandomCut(draw, text.model, text.p * text.v) : "";
+  text.schedule = "";
+  if (text.dp > 1 && draw.Maybe(70))
+    text.zero = "zero 0 [*] as dp { bucket " + std::to_string(1 << draw.Below(16)) + " B }";
+  if (draw.Maybe(30)) text.train += "  clip 0.5\n";
+  if (draw.Maybe(25)) text.directives += "  freeze [layer = " + std::to_string(draw.Below(6)) + "]\n";
+  if (draw.Maybe(25) && text.dp > 1) text.directives += "  stream [dp.reduce] on " + draw.Of<std::string>({"compute", "sync"}) + "\n";
+  if (draw.Maybe(20)) text.directives += "  stream [loss.reduce or tie.reduce]? on late\n";
+  text.optimizer = draw.Of({"optimizer adamw(lr = 1e-2, weight_decay = 0.1)", "optimizer sgd(lr = 0.05, momentum = 0.9)"});
+  text.seed = seed;
+  if (text.p * text.v > 1) text.directives += RandomOrders(draw, text.p, text.p * text.v, text.m, draw.Maybe(40));
+  *description = "seed " + std::to_string(seed) + ": " + text.Name();
+  return text;
+}
+
+TEST(PipelineRandom, AnyLegalStrategyGivesTheReferencesBits) {
+  uint64_t count = Soak() ? 2000 : 40;
+  for (uint64_t seed = 1; seed <= count && !HasFailure(); ++seed) {
+    std::string description;
+    TrainText text = RandomProgram(seed, &description);
+    SCOPED_TRACE(description);
+    std::unique_ptr<Compiled> compiled = Compile(text.Text());
+    ASSERT_TRUE(compiled->ok()) << compiled->Messages() << text.Text();
+    ExpectEqualToReference(*compiled, 2, description);
+    if (seed % 5 != 0) continue;
+    runtime::LocalOptions late;
+    late.steps = 1;
+    late.execution.delay_microseconds = 50;
+    late.execution.delay_seed = seed;
+    late.execution.poison = true;
+    late.execution.stall_seconds = 60;
+    RunResult a = RunJob(compiled->job(), 1), b = RunJob(compiled->job(), late);
+    EXPECT_EQ(a.losses, b.losses);
+    EXPECT_EQ(a.gradients, b.gradients);
+    EXPECT_EQ(a.parameters, b.parameters);
+  }
+}
+
+}  // namespace
+}  // namespace piper::testing
