@@ -169,7 +169,7 @@ TEST_F(Directive, Fused) {
   // The fused pair takes the place of its parts, one after the other.
   auto order = [](const char* pair) {
     return std::string(kPipeline) +
-           "order on pp[0] { for i in 0..4 { F[stage = 0, mb = i] }; for i in 0..4 { B[stage = 0, mb = i] } }\n"
+           "order on pp[0] { schedules.one_f_one_b(0, 2, 4) }\n"
            "order on pp[1] {\n  F[stage = 1, mb = 0]\n  for i in 0..3 { " +
            pair + " }\n  B[stage = 1, mb = 3]\n}\n";
   };

@@ -45,7 +45,8 @@ TEST(PipelineMemory, TheRunNeedsWhatTheDryRunSays) {
       const ir::RoleStatistics& predicted = compiled->plan->simulation.roles[role];
       const runtime::RankStatistics& real = run.ranks[rank];
       EXPECT_EQ(real.arena_bytes, program.arena_bytes) << "rank " << rank;
-      EXPECT_EQ(real.high_water_bytes, program.arena_bytes) << "rank " << rank;
+      // The arena ends aligned.
+      EXPECT_EQ((real.high_water_bytes + 63) / 64 * 64, program.arena_bytes) << "rank " << rank;
       EXPECT_LE(real.peak_live_bytes, program.arena_bytes) << "rank " << rank;
       EXPECT_GE(program.arena_bytes, program.live_bytes) << "rank " << rank;
       EXPECT_EQ(real.messages, predicted.messages * real.steps) << "rank " << rank;

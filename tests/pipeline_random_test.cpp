@@ -98,7 +98,7 @@ TrainText RandomProgram(uint64_t seed, std::string* description) {
   if (draw.Maybe(30)) text.train += "  clip 0.5\n";
   if (draw.Maybe(25)) text.directives += "  freeze [layer = " + std::to_string(draw.Below(6)) + "]\n";
   if (draw.Maybe(25) && text.dp > 1) text.directives += "  stream [dp.reduce] on " + draw.Of<std::string>({"compute", "sync"}) + "\n";
-  if (draw.Maybe(20)) text.directives += "  stream [loss.reduce or tie.reduce]? on late\n";
+  if (draw.Maybe(20)) text.directives += "  stream [loss.reduce]? on late\n";
   text.optimizer = draw.Of({"optimizer adamw(lr = 1e-2, weight_decay = 0.1)", "optimizer sgd(lr = 0.05, momentum = 0.9)"});
   text.seed = seed;
   if (text.p * text.v > 1) text.directives += RandomOrders(draw, text.p, text.p * text.v, text.m, draw.Maybe(40));

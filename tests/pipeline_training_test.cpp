@@ -115,13 +115,21 @@ TEST_F(PipelineTraining, ACheckpointLoadsUnderAnyOtherStrategy) {
 // One source for training and evaluation, and a learning rate of zero: the evaluation's loss has the training loss's bits,
 // under any layout. With dropout they differ, for evaluation drops nothing.
 TEST_F(PipelineTraining, EvaluationIsTheForwardOfTheTrainingLoss) {
-  for (const char* model : {"gpt", "llama", "skip", "gpt_dropout"}) {
+  {
+    std::ofstream file(directory_ + "/tokens.txt", std::ios::binary);
+    for (int i = 0; i < 4000; ++i) file.put(static_cast<char>(i * i % 31));
+  }
+  for (const char* model : {"gpt", "llama"}) {
     for (TrainText text : {Layout("one_f_one_b", 4, 1, 2, 4), Layout("interleaved", 2, 2, 1, 2), Layout("", 1, 1, 1, 1)}) {
       text.model = model;
       text.optimizer = "optimizer sgd(lr = 0.0)";
       text.train = "  eval_every 1\n  eval_batches 1\n";
       SCOPED_TRACE(text.Name());
-      std::unique_ptr<Compiled> compiled = Compile(text.Text());
+      std::string program = text.Text();
+      const std::string data = "data random(32)";
+      program.replace(program.find(data), data.size(),
+                      "data text(\"" + directory_ + "/tokens.txt\", validation = 25 %)");
+      std::unique_ptr<Compiled> compiled = Compile(program);
       ASSERT_TRUE(compiled->ok()) << compiled->Messages();
       ASSERT_FALSE(compiled->job().eval.empty());
       runtime::LocalOptions options;
@@ -159,9 +167,9 @@ train {
   data text(")" + directory_ +
                         R"(/corpus.txt", validation = 10 %)
   global_batch 16
-  steps 40
+  steps 150
   optimizer adamw(lr = warmup(5, 1e-2))
-  eval_every 20
+  eval_every 50
   eval_batches 2
   on topologies.local(ranks = 4)
   using strategies.pipeline_data_parallel(p = 2, dp = 2, m = 4)
@@ -173,9 +181,9 @@ train {
   options.evaluate = true;
   options.checkpoint_directory = directory_ + "/run";
   std::filesystem::create_directory(options.checkpoint_directory);
-  options.steps = 40;
+  options.steps = 150;
   RunResult run = RunJob(compiled->job(), options);
-  ASSERT_EQ(run.losses.size(), 40u);
+  ASSERT_EQ(run.losses.size(), 150u);
   EXPECT_GT(run.losses.front(), 5.0);
   EXPECT_LT(run.losses.back(), 1.5);
   ASSERT_GE(run.eval_losses.size(), 2u);
@@ -185,7 +193,7 @@ train {
   ir::SampleJob sampler = ir::LowerSample(compiled->program->model, compiled->job());
   ASSERT_NE(sampler.job, nullptr) << sampler.why;
   runtime::SampleOptions sample;
-  sample.checkpoint = options.checkpoint_directory + "/step-40";
+  sample.checkpoint = options.checkpoint_directory + "/step-150";
   sample.tokens = 24;
   sample.prompt = "the ";
   auto write = [&](uint64_t seed, double temperature) {
