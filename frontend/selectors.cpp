@@ -56,7 +56,8 @@ void Interpreter::BuildSelector(BracketExpr& expr, ir::Selector* out) {
 }
 
 bool Interpreter::ListsTags(const BracketExpr& list) const {
-  if (list.items.empty()) return false;
+  // The parts of a cut are sums of tags: there `[embed, layer, head]` is a list of three.
+  if (list.items.empty() || cut_ != nullptr) return false;
   for (const Item& item : list.items) {
     const Expr* root = item.value;
     while (root != nullptr && root->kind == ExprKind::kMember) root = As<MemberExpr>(*root).base;
