@@ -13,5 +13,3 @@ target_link_libraries(piper_pipeline_test_support
 foreach(name determinism directives faults layouts matrix memory pytorch random sabotage training)
   piper_add_test(pipeline_${name}_test SOURCES pipeline_${name}_test.cpp LIBS piper_pipeline_test_support)
 endforeach()
-piper_add_test(pipeline_schedule_goldens_test SOURCES pipeline_schedule_goldens_test.cpp LIBS piper_frontend piper_pipeline)
-piper_add_test(pipeline_eval_test SOURCES pipeline_eval_test.cpp LIBS piper_frontend piper_pipeline)

@@ -119,7 +119,7 @@ TEST_F(PipelineTraining, EvaluationIsTheForwardOfTheTrainingLoss) {
     std::ofstream file(directory_ + "/tokens.txt", std::ios::binary);
     for (int i = 0; i < 4000; ++i) file.put(static_cast<char>(i * i % 31));
   }
-  for (const char* model : {"gpt", "llama"}) {
+  for (const char* model : {"gpt", "llama", "gpt_dropout"}) {
     for (TrainText text : {Layout("one_f_one_b", 4, 1, 2, 4), Layout("interleaved", 2, 2, 1, 2), Layout("", 1, 1, 1, 1)}) {
       text.model = model;
       text.optimizer = "optimizer sgd(lr = 0.0)";
