@@ -53,7 +53,7 @@ struct ModelSpec {
   bool untagged = false;  // operations between the units without a tag
 };
 
-// embed: tanh(x @ wte); layer i: x + tanh(x @ w1) @ w2; head: sum((x @ wh)^2).
+// embed: tanh(x @ wte); layer i: x + tanh(x @ w1) @ w2; head: the mean of (x @ wh)^2.
 Graph ChainModel(const ModelSpec& spec);
 
 // A program under construction.
