@@ -1,5 +1,5 @@
-// The same input gives the same bytes: two builds of a plan, two runs of it, any timing of its tasks; and the compiler
-// knows no schedule by name.
+// The same input gives the same bytes: two builds of a plan, two runs of it, any timing of its tasks; and the
+// compiler knows no schedule by name.
 #include <gtest/gtest.h>
 
 #include "ir/dag/dag_text.h"
@@ -8,7 +8,8 @@
 namespace piper::testing {
 namespace {
 
-TrainText Pipeline(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp, int64_t m) {
+TrainText Pipeline(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp,
+                   int64_t m) {
   TrainText text;
   text.model = model;
   text.schedule = schedule;
@@ -20,13 +21,14 @@ TrainText Pipeline(const std::string& model, const std::string& schedule, int64_
 }
 
 TEST(PipelineDeterminism, TwoBuildsGiveTheSameText) {
-  for (TrainText text : {Pipeline("gpt", "one_f_one_b", 4, 1, 2, 4), Pipeline("skip", "interleaved", 2, 2, 2, 4),
-                         Pipeline("llama", "", 1, 1, 4, 2)}) {
+  for (TrainText text : {Pipeline("gpt", "one_f_one_b", 4, 1, 2, 4),
+                         Pipeline("skip", "interleaved", 2, 2, 2, 4), Pipeline("llama", "", 1, 1, 4, 2)}) {
     text.zero = text.dp > 1 ? "zero 0 [*] as dp { bucket 2 KiB }" : "";
     text.train = "  clip 1.0\n";
     std::unique_ptr<Compiled> a = Compile(text.Text()), b = Compile(text.Text());
     ASSERT_TRUE(a->ok() && b->ok()) << a->Messages();
-    EXPECT_EQ(ir::DagToText(a->plan->dag, &a->sources), ir::DagToText(b->plan->dag, &b->sources)) << text.Name();
+    EXPECT_EQ(ir::DagToText(a->plan->dag, &a->sources), ir::DagToText(b->plan->dag, &b->sources))
+        << text.Name();
     EXPECT_STREQ(a->job().plan_hash, b->job().plan_hash);
     EXPECT_EQ(a->plan->simulation.makespan, b->plan->simulation.makespan);
     // Another seed or another rate is the same plan of other numbers only where it says so.
@@ -75,11 +77,12 @@ TEST(PipelineDeterminism, TwoRunsGiveTheSameBits) {
   EXPECT_EQ(a.parameters, b.parameters);
 }
 
-// Tasks start late at random: messages and reductions arrive in other orders, the numbers do not change; poisoned slots
-// show that nothing is read after its release.
+// Tasks start late at random: messages and reductions arrive in other orders, the numbers do not change;
+// poisoned slots show that nothing is read after its release.
 TEST(PipelineDeterminism, RandomDelaysChangeNoBit) {
-  for (TrainText text : {Pipeline("gpt", "one_f_one_b", 4, 1, 1, 4), Pipeline("skip", "interleaved", 2, 2, 2, 2),
-                         Pipeline("llama", "gpipe", 2, 1, 2, 4)}) {
+  for (TrainText text :
+       {Pipeline("gpt", "one_f_one_b", 4, 1, 1, 4), Pipeline("skip", "interleaved", 2, 2, 2, 2),
+        Pipeline("llama", "gpipe", 2, 1, 2, 4)}) {
     text.zero = text.dp > 1 ? "zero 0 [*] as dp { bucket 2 KiB }" : "";
     text.train = "  clip 0.5\n";
     std::unique_ptr<Compiled> compiled = Compile(text.Text());

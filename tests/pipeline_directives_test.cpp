@@ -1,5 +1,5 @@
-// Every directive matters: with its line taken out, a plan's text, its trace, its result, or its acceptance changes, in the
-// way that the directive promises.
+// Every directive matters: with its line taken out, a plan's text, its trace, its result, or its acceptance
+// changes, in the way that the directive promises.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,10 +42,11 @@ Seen Look(const std::string& text) {
     for (size_t t = 0; t < job.train[role].tasks.size(); ++t) {
       const runtime::Task& task = job.train[role].tasks[t];
       tasks.emplace_back(simulation.timings[role][t].start,
-                         std::string(job.train[role].streams[task.stream].name) + " " + job.strings[task.name] + " " +
-                             std::to_string(task.microbatch));
+                         std::string(job.train[role].streams[task.stream].name) + " " +
+                             job.strings[task.name] + " " + std::to_string(task.microbatch));
     }
-    std::stable_sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [start, name] : tasks)
       seen.trace.push_back(std::to_string(role) + " " + std::to_string(start) + " " + name);
   }
@@ -78,7 +79,8 @@ class Directive : public ::testing::Test {
   }
   static std::string Program(const std::string& lines) {
     return Declarations() + "strategy study {\n" + lines +
-           "}\ntrain {\n  model gpt_net\n  data random(32)\n  global_batch 16\n  steps 2\n  seed 5\n  optimizer "
+           "}\ntrain {\n  model gpt_net\n  data random(32)\n  global_batch 16\n  steps 2\n  seed 5\n  "
+           "optimizer "
            "adamw(lr = 1e-2)\n  on topologies.local(ranks = 4)\n  using study\n}\n";
   }
   void ExpectSameNumbers() {
@@ -104,7 +106,9 @@ TEST_F(Directive, Mesh) {
 }
 
 TEST_F(Directive, Cut) {
-  Compare("mesh (pp = 2)\n@cut embed, layer, head into [embed + layer, 5 * layer + head] as stage\nsplit batch into 4 as mb\n");
+  Compare(
+      "mesh (pp = 2)\n@cut embed, layer, head into [embed + layer, 5 * layer + head] as stage\nsplit batch "
+      "into 4 as mb\n");
   EXPECT_NE(with_.ir.find("stage"), std::string::npos);
   EXPECT_EQ(without_.ir.find("stage"), std::string::npos);
   EXPECT_NE(with_.trace, without_.trace);
@@ -119,8 +123,10 @@ TEST_F(Directive, Split) {
 }
 
 TEST_F(Directive, Place) {
-  Compare("mesh (pp = 2)\ncut embed, layer, head into [embed + layer, 5 * layer + head] as stage\nsplit batch into 4 as mb\n"
-          "@for s in 0..2 { place [stage = s] on pp[1 - s] }\n");
+  Compare(
+      "mesh (pp = 2)\ncut embed, layer, head into [embed + layer, 5 * layer + head] as stage\nsplit batch "
+      "into 4 as mb\n"
+      "@for s in 0..2 { place [stage = s] on pp[1 - s] }\n");
   ASSERT_TRUE(without_.accepted) << without_.messages;
   EXPECT_NE(with_.ir, without_.ir);
   EXPECT_NE(with_.trace, without_.trace);
@@ -203,8 +209,8 @@ TEST_F(Directive, Edge) {
 
 TEST_F(Directive, Limit) {
   // gpipe has all four alive: a bound of two cannot be kept; under 1F1B it can, and stands in the plan.
-  std::string gpipe = std::string(kPipeline) +
-                      "for s in 0..2 { order on pp[s] { schedules.gpipe(s, 2, 4) } }\n";
+  std::string gpipe =
+      std::string(kPipeline) + "for s in 0..2 { order on pp[s] { schedules.gpipe(s, 2, 4) } }\n";
   EXPECT_TRUE(Look(Program(gpipe)).accepted);
   Seen refused = Look(Program(gpipe + "limit 2 live F per mb\n"));
   EXPECT_FALSE(refused.accepted);
@@ -226,8 +232,8 @@ TEST_F(Directive, Stream) {
 
 // Merged streams can deadlock: 1F1B whose sends share the compute stream.
 TEST_F(Directive, StreamThatDeadlocks) {
-  std::string lines = std::string(kPipeline) +
-                      "for s in 0..2 { order on pp[s] { schedules.one_f_one_b(s, 2, 4) } }\n";
+  std::string lines =
+      std::string(kPipeline) + "for s in 0..2 { order on pp[s] { schedules.one_f_one_b(s, 2, 4) } }\n";
   EXPECT_TRUE(Look(Program(lines)).accepted);
   Seen refused = Look(Program(lines + "stream [send or recv] on compute\n"));
   EXPECT_FALSE(refused.accepted);
@@ -265,8 +271,8 @@ TEST_F(Directive, Cost) {
 }
 
 TEST_F(Directive, Assert) {
-  for (const char* bound : {"step_time < 1 ns", "peak_memory < 1 KiB", "bubble < 1 %", "bytes(pp) < 1 B", "mfu > 99 %",
-                            "exposed([send or recv]) < 0.001 %"}) {
+  for (const char* bound : {"step_time < 1 ns", "peak_memory < 1 KiB", "bubble < 1 %", "bytes(pp) < 1 B",
+                            "mfu > 99 %", "exposed([send or recv]) < 0.001 %"}) {
     std::string line = std::string("assert ") + bound + "\n";
     Seen refused = Look(Program(kPipeline + line));
     EXPECT_FALSE(refused.accepted) << bound;
@@ -283,7 +289,8 @@ TEST_F(Directive, OverrideAndUse) {
   std::string base = "use strategies.pipeline_by(schedules.gpipe, 2, 4)\n";
   auto program = [&](const std::string& lines) { return "import std.strategies\n" + Program(lines); };
   Seen plain = Look(program(base));
-  Seen moved = Look(program(base + "override place [stage = 0] on pp[1]\noverride place [stage = 1] on pp[0]\n"));
+  Seen moved =
+      Look(program(base + "override place [stage = 0] on pp[1]\noverride place [stage = 1] on pp[0]\n"));
   // The orders of the strategy are for the other placement.
   ASSERT_TRUE(plain.accepted) << plain.messages;
   EXPECT_FALSE(moved.accepted);

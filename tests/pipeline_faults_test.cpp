@@ -1,4 +1,5 @@
-// What --verify stands for: a plan with a fault in it, of the kinds that a wrong compiler would make, does not pass.
+// What --verify stands for: a plan with a fault in it, of the kinds that a wrong compiler would make, does
+// not pass.
 #include <gtest/gtest.h>
 
 #include "tests/pipeline_support.h"
@@ -27,7 +28,8 @@ TEST(PipelineFaults, EveryInjectedFaultIsCaught) {
       ASSERT_TRUE(injected.ok());
       tools::VerifyOptions options;
       options.steps = 2;
-      runtime::Result<tools::VerifyReport> report = tools::Verify(*compiled->program, *compiled->plan, options);
+      runtime::Result<tools::VerifyReport> report =
+          tools::Verify(*compiled->program, *compiled->plan, options);
       ASSERT_TRUE(report.ok()) << report.status().message();
       EXPECT_FALSE(report->equal());
       EXPECT_FALSE(report->where.empty());
@@ -55,7 +57,8 @@ TEST(PipelineFaults, AnyDroppedAccumulateIsCaught) {
       compiled->plan->job->Seal();
       tools::VerifyOptions options;
       options.steps = 1;
-      runtime::Result<tools::VerifyReport> report = tools::Verify(*compiled->program, *compiled->plan, options);
+      runtime::Result<tools::VerifyReport> report =
+          tools::Verify(*compiled->program, *compiled->plan, options);
       ASSERT_TRUE(report.ok()) << report.status().message();
       EXPECT_FALSE(report->equal()) << "role " << role << " task " << t;
       ++tried;
@@ -80,7 +83,8 @@ TEST(PipelineFaults, AnotherFoldOrderIsCaught) {
         for (uint32_t i = 0; i < members; ++i) role.terms.push_back({members - 1 - i, 0});
         collective.term_count = members;
       } else {
-        std::swap(role.terms[collective.first_term], role.terms[collective.first_term + collective.term_count - 1]);
+        std::swap(role.terms[collective.first_term],
+                  role.terms[collective.first_term + collective.term_count - 1]);
       }
       ++changed;
     }

@@ -1,6 +1,6 @@
-// Layouts beyond the matrix, each bitwise equal to the reference: uneven cuts, buckets of several sizes, frozen
-// parameters, clipping, optimizers and groups, stage copies, streams that are merged and stay legal, orders by lanes and of
-// fused steps, other backward orders.
+// Layouts beyond the matrix, each bitwise equal to the reference: uneven cuts, buckets of several sizes,
+// frozen parameters, clipping, optimizers and groups, stage copies, streams that are merged and stay legal,
+// orders by lanes and of fused steps, other backward orders.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -10,7 +10,8 @@
 namespace piper::testing {
 namespace {
 
-TrainText Base(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp, int64_t m) {
+TrainText Base(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp,
+               int64_t m) {
   TrainText text;
   text.model = model;
   text.schedule = schedule;
@@ -22,7 +23,8 @@ TrainText Base(const std::string& model, const std::string& schedule, int64_t p,
 }
 
 TEST(PipelineLayouts, UnevenCutsAreExactCovers) {
-  for (const char* cut : {"[embed, 6 * layer, head]", "[embed + 5 * layer, layer, head]", "[embed + layer, layer, 4 * layer + head]"}) {
+  for (const char* cut : {"[embed, 6 * layer, head]", "[embed + 5 * layer, layer, head]",
+                          "[embed + layer, layer, 4 * layer + head]"}) {
     TrainText text = Base("gpt", "one_f_one_b", 3, 1, 1, 4);
     text.cut = cut;
     ExpectEqualToReference(text);
@@ -40,7 +42,8 @@ TEST(PipelineLayouts, UnevenCutsAreExactCovers) {
 }
 
 TEST(PipelineLayouts, CutsThatDoNotCoverAreRefused) {
-  for (const char* cut : {"[embed, 5 * layer, head]", "[embed, 7 * layer, head]", "[embed, 6 * layer, 2 * head]"}) {
+  for (const char* cut :
+       {"[embed, 5 * layer, head]", "[embed, 7 * layer, head]", "[embed, 6 * layer, 2 * head]"}) {
     TrainText text = Base("gpt", "one_f_one_b", 3, 1, 1, 4);
     text.cut = cut;
     EXPECT_TRUE(Compile(text.Text())->Has(ir::DiagKind::kBadCut)) << cut;
@@ -63,7 +66,8 @@ TEST(PipelineLayouts, BucketsOfAnySize) {
 }
 
 TEST(PipelineLayouts, FrozenParameters) {
-  for (const char* frozen : {"freeze [layer = 0..2]", "freeze [layer = 3]", "freeze [attn]", "freeze [layer]"}) {
+  for (const char* frozen :
+       {"freeze [layer = 0..2]", "freeze [layer = 3]", "freeze [attn]", "freeze [layer]"}) {
     TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 2);
     text.directives = std::string("  ") + frozen;
     ExpectEqualToReference(text);
@@ -80,9 +84,11 @@ TEST(PipelineLayouts, FrozenParameters) {
 
 TEST(PipelineLayouts, OptimizersGroupsAndClipping) {
   for (const char* optimizer :
-       {"optimizer sgd(lr = 0.1)", "optimizer sgd(lr = 0.1, momentum = 0.9, nesterov = true, weight_decay = 0.01)",
+       {"optimizer sgd(lr = 0.1)",
+        "optimizer sgd(lr = 0.1, momentum = 0.9, nesterov = true, weight_decay = 0.01)",
         "optimizer adamw(lr = warmup(2, 1e-2), weight_decay = 0.1, matrices_only = true)",
-        "optimizer adamw(lr = cosine(1e-2, total = 3, warmup = 1, floor = 1e-3))\n  optimizer sgd(lr = 0.05, momentum "
+        "optimizer adamw(lr = cosine(1e-2, total = 3, warmup = 1, floor = 1e-3))\n  optimizer sgd(lr = 0.05, "
+        "momentum "
         "= 0.5) where [layer = 0..3]\n  optimizer adamw(lr = 1e-3, names = [\"*.norm.*\", \"wpe\"])"}) {
     for (const char* clip : {"", "  clip 0.25\n", "  clip 1000.0\n"}) {
       TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 2);
@@ -98,14 +104,16 @@ TEST(PipelineLayouts, OptimizersGroupsAndClipping) {
 TEST(PipelineLayouts, EveryParameterHasItsOptimizer) {
   TrainText text = Base("gpt", "one_f_one_b", 2, 1, 1, 2);
   text.optimizer =
-      "optimizer adamw(lr = 1e-2, weight_decay = 0.1, matrices_only = true)\n  optimizer sgd(lr = 0.05, weight_decay = "
+      "optimizer adamw(lr = 1e-2, weight_decay = 0.1, matrices_only = true)\n  optimizer sgd(lr = 0.05, "
+      "weight_decay = "
       "0.2) where [layer = 0..3]\n  optimizer adamw(lr = 1e-3, names = [\"*.norm.*\", \"wpe\"])";
   std::unique_ptr<Compiled> compiled = Compile(text.Text());
   ASSERT_TRUE(compiled->ok()) << compiled->Messages();
   for (const runtime::RankProgram& role : compiled->job().train) {
     for (const runtime::Parameter& p : role.parameters) {
       std::string name = p.name;
-      bool early = name.rfind("blocks.0.", 0) == 0 || name.rfind("blocks.1.", 0) == 0 || name.rfind("blocks.2.", 0) == 0;
+      bool early = name.rfind("blocks.0.", 0) == 0 || name.rfind("blocks.1.", 0) == 0 ||
+                   name.rfind("blocks.2.", 0) == 0;
       bool third = name.find(".norm.") != std::string::npos || name == "wpe";
       EXPECT_EQ(p.optimizer, third ? 2u : early ? 1u : 0u) << name;
       double decay = third ? 0.0 : early ? 0.2 : p.dims.size() >= 2 ? 0.1 : 0.0;
@@ -124,7 +132,8 @@ std::string Copies(const std::string& orders) {
   place [stage = 1, dir = 0] on pp[1]
   place [stage = 0, dir = 1] on pp[1]
   place [stage = 1, dir = 1] on pp[0]
-)" + orders + R"(}
+)" + orders +
+         R"(}
 train {
   model gpt_net
   data random(32)
@@ -149,24 +158,28 @@ TEST(PipelineLayouts, StageCopies) {
 }
 
 TEST(PipelineLayouts, MergedStreamsThatStayLegal) {
-  for (const char* stream : {"stream [dp.reduce] on compute", "stream [dp.reduce] on sync", "stream [send] on wire",
-                             "stream [loss.reduce] on other", "stream [tie.reduce] on compute"}) {
+  for (const char* stream :
+       {"stream [dp.reduce] on compute", "stream [dp.reduce] on sync", "stream [send] on wire",
+        "stream [loss.reduce] on other", "stream [tie.reduce] on compute"}) {
     TrainText text = Base("gpt", "gpipe", 2, 1, 2, 4);
     text.directives = std::string("  ") + stream;
     ExpectEqualToReference(text);
   }
 }
 
-// Backward passes that are not ascending are another expression: the reference follows it, and a warning says so.
+// Backward passes that are not ascending are another expression: the reference follows it, and a warning says
+// so.
 TEST(PipelineLayouts, OtherBackwardOrders) {
   TrainText text = Base("gpt", "", 2, 1, 2, 4);
   text.directives =
       "  cut embed, layer, head into 2 as stage\n"
-      "  for s in 0..2 {\n    place [stage = s] on pp[s]\n    order on pp[s] {\n      for i in 0..4 { F[stage = s, mb = i] }\n"
+      "  for s in 0..2 {\n    place [stage = s] on pp[s]\n    order on pp[s] {\n      for i in 0..4 { "
+      "F[stage = s, mb = i] }\n"
       "      for i in reversed(0..4) { B[stage = s, mb = i] }\n    }\n  }";
   std::string program = text.Text();
   // TrainText cuts by itself where there is more than one stage.
-  std::string cut = "  cut embed, layer, head into 2 as stage\n  for s in 0..2 { place [stage = s] on pp[s % 2] }\n";
+  std::string cut =
+      "  cut embed, layer, head into 2 as stage\n  for s in 0..2 { place [stage = s] on pp[s % 2] }\n";
   size_t at = program.find(cut);
   ASSERT_NE(at, std::string::npos);
   program.erase(at, cut.size());
@@ -186,7 +199,8 @@ TEST(PipelineLayouts, LanesFusedStepsAndBarriers) {
       "F[stage = 1, mb = 0]\nfor i in 0..3 { fused(F[stage = 1, mb = i + 1], B[stage = 1, mb = i]) }\n"
       "B[stage = 1, mb = 3] }",
       // Lanes: the reductions in an order of their own.
-      "for i in 0..4 { F[stage = s, mb = i] }\nbarrier\nlanes {\n  compute: for i in 0..4 { B[stage = s, mb = i] }\n"
+      "for i in 0..4 { F[stage = s, mb = i] }\nbarrier\nlanes {\n  compute: for i in 0..4 { B[stage = s, mb "
+      "= i] }\n"
       "  reduce: [dp.reduce]\n}",
       "steps \"4*F 4*B\"",
   };
@@ -208,7 +222,8 @@ TEST(PipelineLayouts, OneMicrobatch) {
   ExpectEqualToReference(Base("llama", "interleaved", 1, 8, 1, 1));
 }
 
-// The textbook interleaved order deadlocks where m is not a multiple of p: it is refused, with the nearest legal values.
+// The textbook interleaved order deadlocks where m is not a multiple of p: it is refused, with the nearest
+// legal values.
 TEST(PipelineLayouts, InterleavedNeedsGroupsOfMicrobatches) {
   TrainText text = Base("gpt", "interleaved", 4, 2, 1, 4);
   text.m = 2;

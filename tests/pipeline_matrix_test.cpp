@@ -1,7 +1,7 @@
-// A strategy never changes what is learned: one batch under (pp, dp, m), all schedules of the library and several models,
-// run in-process over the lowered programs, is bitwise equal (every loss, gradient and parameter over several steps) to
-// the single-device reference of the same expression; across expressions loss and gradient norm agree within 1e-6. A fixed
-// sample runs always, everything under PIPER_SOAK=1.
+// A strategy never changes what is learned: one batch under (pp, dp, m), all schedules of the library and
+// several models, run in-process over the lowered programs, is bitwise equal (every loss, gradient and
+// parameter over several steps) to the single-device reference of the same expression; across expressions
+// loss and gradient norm agree within 1e-6. A fixed sample runs always, everything under PIPER_SOAK=1.
 #include <gtest/gtest.h>
 
 #include <cmath>

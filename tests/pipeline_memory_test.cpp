@@ -1,5 +1,5 @@
-// What is predicted is what happens: bytes of the arena, messages and collectives of a real run are those of the dry run,
-// and a device that has exactly the bytes of the peak is enough.
+// What is predicted is what happens: bytes of the arena, messages and collectives of a real run are those of
+// the dry run, and a device that has exactly the bytes of the peak is enough.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,8 @@ TEST(PipelineMemory, ARankHoldsItsStagesParametersOnly) {
   ASSERT_TRUE(compiled->ok()) << compiled->Messages();
   std::map<std::string, int> holders;
   int64_t whole = 0, held = 0;
-  for (const ir::Parameter& parameter : compiled->program->model.parameters) whole += parameter.type.elements();
+  for (const ir::Parameter& parameter : compiled->program->model.parameters)
+    whole += parameter.type.elements();
   ASSERT_EQ(compiled->job().train.size(), 4u);
   for (const runtime::RankProgram& program : compiled->job().train) {
     for (const runtime::Parameter& parameter : program.parameters) {
@@ -86,7 +87,8 @@ std::string OnMachine(const TrainText& text, int64_t bytes) {
   size_t at = program.find(call);
   program.replace(at, call.size(), "exact(ranks = ");
   return program + "topology exact(ranks: int) {\n  device core { memory = " + std::to_string(bytes) +
-         " B; memory_bandwidth = 10 GB/s; compute f32 = 50 GFLOP/s }\n  level host = ranks of core joined by { "
+         " B; memory_bandwidth = 10 GB/s; compute f32 = 50 GFLOP/s }\n  level host = ranks of core joined by "
+         "{ "
          "bandwidth = 5 GB/s; latency = 5 us }\n}\n";
 }
 

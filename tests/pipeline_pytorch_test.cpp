@@ -1,6 +1,7 @@
-// PyTorch's numbers in f64 again (tests/golden/, made by pytorch_goldens.py), now from `.piper` text through the whole
-// pipeline: a GPT-2 and a Llama block stack under pipelines with data parallelism, run in-process. Loss, every gradient,
-// and the parameters after three steps: per tensor max|difference| <= 1e-5 max|reference|, with a floor of 1e-7.
+// PyTorch's numbers in f64 again (tests/golden/, made by pytorch_goldens.py), now from `.piper` text through
+// the whole pipeline: a GPT-2 and a Llama block stack under pipelines with data parallelism, run in-process.
+// Loss, every gradient, and the parameters after three steps: per tensor max|difference| <= 1e-5
+// max|reference|, with a floor of 1e-7.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -100,13 +101,14 @@ std::string Program(const std::string& model, const Layout& layout, const std::s
   out << kModels << "strategy study {\n  mesh (pp = " << layout.p << ", dp = " << layout.dp << ")\n";
   if (layout.p > 1) {
     out << "  cut embed, layer, head into " << layout.p << " as stage\n  for s in 0.." << layout.p
-        << " {\n    place [stage = s] on pp[s]\n    order on pp[s] { schedules.one_f_one_b(s, " << layout.p << ", "
-        << layout.m << ") }\n  }\n";
+        << " {\n    place [stage = s] on pp[s]\n    order on pp[s] { schedules.one_f_one_b(s, " << layout.p
+        << ", " << layout.m << ") }\n  }\n";
   }
   if (layout.dp > 1) out << "  shard batch over dp\n  zero 0 [*] as dp { bucket 1 KiB }\n";
   out << "  split batch into " << layout.m << " as mb\n}\ntrain {\n  model " << model
-      << "\n  data random(13)\n  global_batch 4\n  steps 3\n  on topologies.local(ranks = " << layout.p * layout.dp
-      << ")\n  using study\n" << train << "\n}\n";
+      << "\n  data random(13)\n  global_batch 4\n  steps 3\n  on topologies.local(ranks = "
+      << layout.p * layout.dp << ")\n  using study\n"
+      << train << "\n}\n";
   return out.str();
 }
 
@@ -154,15 +156,17 @@ class Golden {
   }
 
   void Check(const Layout& layout, const std::string& recipe, const std::string& train) {
-    SCOPED_TRACE(model_ + " " + recipe + " pp=" + std::to_string(layout.p) + " dp=" + std::to_string(layout.dp) +
-                 " m=" + std::to_string(layout.m));
+    SCOPED_TRACE(model_ + " " + recipe + " pp=" + std::to_string(layout.p) +
+                 " dp=" + std::to_string(layout.dp) + " m=" + std::to_string(layout.m));
     std::unique_ptr<Compiled> compiled = Compile(Program(model_, layout, train));
     ASSERT_TRUE(compiled->ok()) << compiled->Messages();
     size_t parameters = compiled->program->model.parameters.size();
     runtime::LocalOptions options;
     options.steps = 3;
     options.bodies = runtime::MakeInterpreter;
-    options.source = [&](const runtime::Job& job, uint32_t) { return std::make_unique<GoldenBatch>(job, tensors_); };
+    options.source = [&](const runtime::Job& job, uint32_t) {
+      return std::make_unique<GoldenBatch>(job, tensors_);
+    };
     std::map<std::string, int> gradients, updated;
     runtime::LocalHooks hooks;
     hooks.initialized = [&](const runtime::RankView& view) {
@@ -212,30 +216,36 @@ const char kAdamW[] = "optimizer adamw(lr = 1e-2, weight_decay = 0.1, beta2 = 0.
 
 TEST(PipelinePyTorch, Gpt2UnderEveryLayout) {
   Golden golden("gpt2");
-  for (Layout layout : {Layout{1, 1, 1}, Layout{2, 2, 2}, Layout{2, 1, 4}, Layout{4, 2, 1}, Layout{1, 4, 1}}) {
+  for (Layout layout :
+       {Layout{1, 1, 1}, Layout{2, 2, 2}, Layout{2, 1, 4}, Layout{4, 2, 1}, Layout{1, 4, 1}}) {
     golden.Check(layout, "adamw", kAdamW);
   }
 }
 
 TEST(PipelinePyTorch, LlamaUnderEveryLayout) {
   Golden golden("llama");
-  for (Layout layout : {Layout{2, 2, 2}, Layout{1, 1, 4}, Layout{4, 1, 2}}) golden.Check(layout, "adamw", kAdamW);
+  for (Layout layout : {Layout{2, 2, 2}, Layout{1, 1, 4}, Layout{4, 1, 2}})
+    golden.Check(layout, "adamw", kAdamW);
 }
 
 // Weight-decay groups, clipping, learning-rate schedules and SGD, all from the text of a train block.
 TEST(PipelinePyTorch, EveryRecipe) {
   Golden golden("gpt2");
   Layout layout{2, 2, 2};
-  golden.Check(layout, "adamw_groups",
-               "  optimizer adamw(lr = 1e-2, weight_decay = 0.1, beta2 = 0.95, eps = 1e-3, matrices_only = true)");
-  golden.Check(layout, "adamw_clip_warmup",
-               "  optimizer adamw(lr = warmup(2, 1e-2), weight_decay = 0.1, beta2 = 0.95, eps = 1e-3)\n  clip 0.5");
-  golden.Check(layout, "adamw_cosine",
-               "  optimizer adamw(lr = cosine(1e-2, total = 4, warmup = 1, floor = 1e-3), weight_decay = 0.1, "
-               "beta2 = 0.95, eps = 1e-3)");
+  golden.Check(
+      layout, "adamw_groups",
+      "  optimizer adamw(lr = 1e-2, weight_decay = 0.1, beta2 = 0.95, eps = 1e-3, matrices_only = true)");
+  golden.Check(
+      layout, "adamw_clip_warmup",
+      "  optimizer adamw(lr = warmup(2, 1e-2), weight_decay = 0.1, beta2 = 0.95, eps = 1e-3)\n  clip 0.5");
+  golden.Check(
+      layout, "adamw_cosine",
+      "  optimizer adamw(lr = cosine(1e-2, total = 4, warmup = 1, floor = 1e-3), weight_decay = 0.1, "
+      "beta2 = 0.95, eps = 1e-3)");
   golden.Check(layout, "sgd", "  optimizer sgd(lr = 0.1)");
   golden.Check(layout, "sgd_momentum", "  optimizer sgd(lr = 0.1, momentum = 0.9, weight_decay = 0.01)");
-  golden.Check(layout, "sgd_nesterov", "  optimizer sgd(lr = 0.1, momentum = 0.9, nesterov = true)\n  clip 0.5");
+  golden.Check(layout, "sgd_nesterov",
+               "  optimizer sgd(lr = 0.1, momentum = 0.9, nesterov = true)\n  clip 0.5");
 }
 
 }  // namespace

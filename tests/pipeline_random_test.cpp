@@ -1,6 +1,6 @@
-// Random strategies: any legal order of any cut, with replicas, buckets, frozen parts, clipping, split backward passes and
-// delays, gives the reference's bits. Legal orders are drawn as histories of the whole job: a step is taken at random among
-// those whose inputs exist, and each rank's order is what it did.
+// Random strategies: any legal order of any cut, with replicas, buckets, frozen parts, clipping, split
+// backward passes and delays, gives the reference's bits. Legal orders are drawn as histories of the whole
+// job: a step is taken at random among those whose inputs exist, and each rank's order is what it did.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -73,8 +73,9 @@ std::string RandomOrders(Draw& draw, int64_t p, int64_t stages, int64_t m, bool 
     static const char* const kWhole[] = {"F", "B", ""};
     static const char* const kSplit[] = {"F", "BI", "BW"};
     // The lowest stage may have no input gradients at all: its BI then is legally empty.
-    orders[static_cast<size_t>(item.stage % p)] << "    " << (split_backward ? kSplit : kWhole)[item.pass] << "[stage = " << item.stage
-                                   << ", mb = " << item.microbatch << "]" << (split_backward && item.pass > 0 ? "?" : "") << "\n";
+    orders[static_cast<size_t>(item.stage % p)]
+        << "    " << (split_backward ? kSplit : kWhole)[item.pass] << "[stage = " << item.stage
+        << ", mb = " << item.microbatch << "]" << (split_backward && item.pass > 0 ? "?" : "") << "\n";
   }
   std::string text;
   for (int64_t r = 0; r < p; ++r)
@@ -97,11 +98,14 @@ TrainText RandomProgram(uint64_t seed, std::string* description) {
     text.zero = "zero 0 [*] as dp { bucket " + std::to_string(1 << draw.Below(16)) + " B }";
   if (draw.Maybe(30)) text.train += "  clip 0.5\n";
   if (draw.Maybe(25)) text.directives += "  freeze [layer = " + std::to_string(draw.Below(6)) + "]\n";
-  if (draw.Maybe(25) && text.dp > 1) text.directives += "  stream [dp.reduce] on " + draw.Of<std::string>({"compute", "sync"}) + "\n";
+  if (draw.Maybe(25) && text.dp > 1)
+    text.directives += "  stream [dp.reduce] on " + draw.Of<std::string>({"compute", "sync"}) + "\n";
   if (draw.Maybe(20)) text.directives += "  stream [loss.reduce]? on late\n";
-  text.optimizer = draw.Of({"optimizer adamw(lr = 1e-2, weight_decay = 0.1)", "optimizer sgd(lr = 0.05, momentum = 0.9)"});
+  text.optimizer =
+      draw.Of({"optimizer adamw(lr = 1e-2, weight_decay = 0.1)", "optimizer sgd(lr = 0.05, momentum = 0.9)"});
   text.seed = seed;
-  if (text.p * text.v > 1) text.directives += RandomOrders(draw, text.p, text.p * text.v, text.m, draw.Maybe(40));
+  if (text.p * text.v > 1)
+    text.directives += RandomOrders(draw, text.p, text.p * text.v, text.m, draw.Maybe(40));
   *description = "seed " + std::to_string(seed) + ": " + text.Name();
   return text;
 }

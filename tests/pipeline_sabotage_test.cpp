@@ -1,6 +1,6 @@
-// Proof 3 by sabotage, on plans from `.piper` text: of a GPT with a tied weight under pipeline and data parallelism, with
-// clipping, buckets and stage copies, every reduce and accumulate line is deleted, doubled and rescaled in the IR text, and
-// every single edit is refused.
+// Proof 3 by sabotage, on plans from `.piper` text: of a GPT with a tied weight under pipeline and data
+// parallelism, with clipping, buckets and stage copies, every reduce and accumulate line is deleted, doubled
+// and rescaled in the IR text, and every single edit is refused.
 #include <gtest/gtest.h>
 
 #include "ir/check/gradients.h"
@@ -15,7 +15,8 @@ namespace {
 using ir::DiagKind;
 
 // The kind of the first error, if any.
-std::optional<DiagKind> Prove(const std::string& text, const ir::RegionGraph& regions, std::string* messages) {
+std::optional<DiagKind> Prove(const std::string& text, const ir::RegionGraph& regions,
+                              std::string* messages) {
   ir::SourceManager sources;
   ir::DiagnosticEngine diag(sources);
   std::optional<ir::Dag> dag = ir::ParseDag(sources.Add("plan.ir", text), diag);
@@ -43,16 +44,19 @@ int Sabotage(const std::string& program, const std::string& what) {
     if (!Soak() && index++ % 5 != 0 && node.kind == ir::NodeKind::kAccumulate && !node.step_level()) continue;
     std::string quoted = "\"" + node.name + "\"";
     EXPECT_EQ(Prove(ir::Without(lines, quoted), regions, &messages), DiagKind::kGradientMissing)
-        << what << ": deleted " << node.name << "\n" << messages;
+        << what << ": deleted " << node.name << "\n"
+        << messages;
     EXPECT_EQ(Prove(ir::Doubled(lines, quoted), regions, &messages), DiagKind::kGradientDouble)
-        << what << ": doubled " << node.name << "\n" << messages;
+        << what << ": doubled " << node.name << "\n"
+        << messages;
     for (const char* scale : {"2", "0.5", "-1"}) {
       std::vector<std::string> scaled = lines;
       for (std::string& line : scaled) {
         if (line.rfind("node " + quoted, 0) == 0) line += std::string(" scale ") + scale;
       }
       EXPECT_EQ(Prove(ir::Join(scaled), regions, &messages), DiagKind::kGradientScale)
-          << what << ": scaled " << node.name << "\n" << messages;
+          << what << ": scaled " << node.name << "\n"
+          << messages;
     }
     ++edits;
   }

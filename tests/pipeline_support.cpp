@@ -100,8 +100,8 @@ std::string TrainText::Text() const {
 
 std::string TrainText::Name() const {
   std::ostringstream out;
-  out << model << " " << (schedule.empty() ? "unordered" : schedule) << " pp=" << p << " v=" << v << " dp=" << dp
-      << " m=" << m << (cut.empty() ? "" : " cut " + cut) << (zero.empty() ? "" : " " + zero);
+  out << model << " " << (schedule.empty() ? "unordered" : schedule) << " pp=" << p << " v=" << v
+      << " dp=" << dp << " m=" << m << (cut.empty() ? "" : " cut " + cut) << (zero.empty() ? "" : " " + zero);
   return out.str();
 }
 
@@ -125,8 +125,8 @@ RunResult RunJob(const runtime::Job& job, runtime::LocalOptions options) {
   RunResult result;
   if (!options.bodies) options.bodies = runtime::MakeInterpreter;
   std::map<std::string, std::vector<float>> gradients, parameters;
-  auto keep = [](std::map<std::string, std::vector<float>>* into, const std::string& name, const std::byte* data,
-                 int64_t elements, bool replace) {
+  auto keep = [](std::map<std::string, std::vector<float>>* into, const std::string& name,
+                 const std::byte* data, int64_t elements, bool replace) {
     std::vector<float> values(static_cast<size_t>(elements));
     std::memcpy(values.data(), data, values.size() * sizeof(float));
     auto [it, fresh] = into->try_emplace(name, values);

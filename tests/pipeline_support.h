@@ -1,5 +1,5 @@
-// What the end-to-end tests share: programs as `.piper` text, the road from text to a plan, and the comparison of a
-// plan's run with the single-device reference, bit for bit.
+// What the end-to-end tests share: programs as `.piper` text, the road from text to a plan, and the
+// comparison of a plan's run with the single-device reference, bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -29,28 +29,29 @@ struct Compiled {
 };
 std::unique_ptr<Compiled> Compile(const std::string& text, std::vector<std::string> overrides = {});
 
-// A training program, put together from parts. The defaults are a GPT of six layers (eight units to cut) on one device.
+// A training program, put together from parts. The defaults are a GPT of six layers (eight units to cut) on
+// one device.
 struct TrainText {
-  std::string model = "gpt";         // gpt, gpt_dropout, llama, skip: see Declarations()
-  std::string schedule;              // gpipe, one_f_one_b, interleaved; empty: no order
+  std::string model = "gpt";  // gpt, gpt_dropout, llama, skip: see Declarations()
+  std::string schedule;       // gpipe, one_f_one_b, interleaved; empty: no order
   int64_t p = 1, v = 1, dp = 1, m = 1;
   int64_t batch = 16, steps = 2;
-  std::string cut;                   // "[embed + 2 * layer, ..]"; empty: balanced
+  std::string cut;  // "[embed + 2 * layer, ..]"; empty: balanced
   std::string optimizer = "optimizer adamw(lr = 1e-2, weight_decay = 0.1)";  // lines of the train block
-  std::string directives;            // more lines of the strategy
-  std::string train;                 // more lines of the train block
-  std::string zero;                  // the zero line; empty: none
+  std::string directives;                                                    // more lines of the strategy
+  std::string train;                                                         // more lines of the train block
+  std::string zero;                                                          // the zero line; empty: none
   uint64_t seed = 7;
 
   std::string Text() const;
   std::string Name() const;
 };
-// The imports and the models of TrainText: `gpt`, `llama` (both tiny), `skip` (skips across stages, branches that meet,
-// two losses, an unused output, a parameter shared by three regions).
+// The imports and the models of TrainText: `gpt`, `llama` (both tiny), `skip` (skips across stages, branches
+// that meet, two losses, an unused output, a parameter shared by three regions).
 std::string Declarations();
 
-// Random data, in-process run beside the reference: every loss, every gradient, every parameter. Adds a test failure
-// that says what differs.
+// Random data, in-process run beside the reference: every loss, every gradient, every parameter. Adds a test
+// failure that says what differs.
 void ExpectEqualToReference(const Compiled& compiled, int64_t steps, const std::string& what);
 // Compiles, and then the same.
 void ExpectEqualToReference(const TrainText& text);

@@ -1,15 +1,7 @@
 # The whole road, from `.piper` text to numbers.
-if(TARGET piper_tools)
-  set(piper_verify_library piper_tools)
-else()
-  find_package(fmt REQUIRED)
-  add_library(piper_verify STATIC ../tools/verify.cpp ../tools/reference_run.cpp)
-  target_link_libraries(piper_verify PUBLIC piper_pipeline piper_interpreter piper_runtime PRIVATE fmt::fmt)
-  set(piper_verify_library piper_verify)
-endif()
 add_library(piper_pipeline_test_support STATIC pipeline_support.cpp pipeline_support.h)
 target_link_libraries(piper_pipeline_test_support
-  PUBLIC piper_flags piper_frontend piper_pipeline piper_sample_job ${piper_verify_library} piper_reports piper_interpreter GTest::gtest)
+  PUBLIC piper_flags piper_tools piper_sample_job piper_interpreter GTest::gtest)
 foreach(name determinism directives faults layouts matrix memory pytorch random sabotage training)
   piper_add_test(pipeline_${name}_test SOURCES pipeline_${name}_test.cpp LIBS piper_pipeline_test_support)
 endforeach()

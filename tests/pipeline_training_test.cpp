@@ -1,5 +1,5 @@
-// Around the step, end to end: checkpoints go on bit for bit and load under any other strategy; evaluation is the forward
-// pass of the training loss; sampling is reproducible; a value that is not finite is named.
+// Around the step, end to end: checkpoints go on bit for bit and load under any other strategy; evaluation is
+// the forward pass of the training loss; sampling is reproducible; a value that is not finite is named.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -64,8 +64,8 @@ TEST_F(PipelineTraining, ResumingContinuesBitForBit) {
   }
 }
 
-// Written under one strategy, read under others, from one rank to eight: parameters and optimizer state arrive whole, and
-// the next steps agree within rounding (bit for bit where the expression is the same).
+// Written under one strategy, read under others, from one rank to eight: parameters and optimizer state
+// arrive whole, and the next steps agree within rounding (bit for bit where the expression is the same).
 TEST_F(PipelineTraining, ACheckpointLoadsUnderAnyOtherStrategy) {
   TrainText writer = Layout("one_f_one_b", 4, 1, 2, 2);
   std::unique_ptr<Compiled> compiled = Compile(writer.Text());
@@ -79,8 +79,9 @@ TEST_F(PipelineTraining, ACheckpointLoadsUnderAnyOtherStrategy) {
     TrainText text;
     bool same_expression;
   };
-  for (const Case& c : {Case{Layout("gpipe", 2, 1, 2, 2), true}, Case{Layout("interleaved", 2, 2, 2, 2), true},
-                        Case{Layout("", 1, 1, 1, 1), false}, Case{Layout("one_f_one_b", 8, 1, 1, 4), false}}) {
+  for (const Case& c :
+       {Case{Layout("gpipe", 2, 1, 2, 2), true}, Case{Layout("interleaved", 2, 2, 2, 2), true},
+        Case{Layout("", 1, 1, 1, 1), false}, Case{Layout("one_f_one_b", 8, 1, 1, 4), false}}) {
     std::unique_ptr<Compiled> reader = Compile(c.text.Text());
     ASSERT_TRUE(reader->ok()) << reader->Messages();
     runtime::LocalOptions read;
@@ -112,15 +113,16 @@ TEST_F(PipelineTraining, ACheckpointLoadsUnderAnyOtherStrategy) {
   EXPECT_EQ(refused.status().code(), runtime::kExitInput) << refused.status().message();
 }
 
-// One source for training and evaluation, and a learning rate of zero: the evaluation's loss has the training loss's bits,
-// under any layout. With dropout they differ, for evaluation drops nothing.
+// One source for training and evaluation, and a learning rate of zero: the evaluation's loss has the training
+// loss's bits, under any layout. With dropout they differ, for evaluation drops nothing.
 TEST_F(PipelineTraining, EvaluationIsTheForwardOfTheTrainingLoss) {
   {
     std::ofstream file(directory_ + "/tokens.txt", std::ios::binary);
     for (int i = 0; i < 4000; ++i) file.put(static_cast<char>(i * i % 31));
   }
   for (const char* model : {"gpt", "llama", "gpt_dropout"}) {
-    for (TrainText text : {Layout("one_f_one_b", 4, 1, 2, 4), Layout("interleaved", 2, 2, 1, 2), Layout("", 1, 1, 1, 1)}) {
+    for (TrainText text :
+         {Layout("one_f_one_b", 4, 1, 2, 4), Layout("interleaved", 2, 2, 1, 2), Layout("", 1, 1, 1, 1)}) {
       text.model = model;
       text.optimizer = "optimizer sgd(lr = 0.0)";
       text.train = "  eval_every 1\n  eval_batches 1\n";
@@ -136,7 +138,8 @@ TEST_F(PipelineTraining, EvaluationIsTheForwardOfTheTrainingLoss) {
       options.steps = 1;
       options.evaluate = true;
       options.source = [](const runtime::Job& job, uint32_t) {
-        runtime::Result<std::unique_ptr<runtime::BatchSource>> opened = runtime::OpenData(job, "", job.seed, false);
+        runtime::Result<std::unique_ptr<runtime::BatchSource>> opened =
+            runtime::OpenData(job, "", job.seed, false);
         return opened.ok() ? std::move(*opened) : nullptr;
       };
       RunResult run = RunJob(compiled->job(), options);
@@ -215,7 +218,8 @@ train {
 // Features of one sample are huge.
 class Poisoned : public runtime::BatchSource {
  public:
-  Poisoned(std::unique_ptr<runtime::BatchSource> inner, const runtime::Job& job, int64_t sample, uint64_t step)
+  Poisoned(std::unique_ptr<runtime::BatchSource> inner, const runtime::Job& job, int64_t sample,
+           uint64_t step)
       : inner_(std::move(inner)), job_(job), sample_(sample), step_(step) {}
   runtime::Status Fill(uint32_t field, uint64_t step, int64_t first, int64_t samples, void* out) override {
     runtime::Status status = inner_->Fill(field, step, first, samples, out);
@@ -239,19 +243,22 @@ TEST_F(PipelineTraining, AValueThatIsNotFiniteIsNamed) {
   text.model = "skip";
   std::unique_ptr<Compiled> compiled = Compile(text.Text());
   ASSERT_TRUE(compiled->ok()) << compiled->Messages();
-  // 16 samples, 2 replicas, 4 microbatches: sample 13 is in microbatch 2 of replica 1. The head is on the second stage,
-  // whose ranks are 2 and 3.
+  // 16 samples, 2 replicas, 4 microbatches: sample 13 is in microbatch 2 of replica 1. The head is on the
+  // second stage, whose ranks are 2 and 3.
   runtime::LocalOptions options;
   options.steps = 3;
   options.bodies = runtime::MakeInterpreter;
   options.source = [](const runtime::Job& job, uint32_t) -> std::unique_ptr<runtime::BatchSource> {
-    runtime::Result<std::unique_ptr<runtime::BatchSource>> opened = runtime::OpenData(job, "", job.seed, false);
+    runtime::Result<std::unique_ptr<runtime::BatchSource>> opened =
+        runtime::OpenData(job, "", job.seed, false);
     if (!opened.ok()) return nullptr;
     return std::make_unique<Poisoned>(std::move(*opened), job, 13, 1);
   };
   uint64_t done = 0;
   runtime::LocalHooks hooks;
-  hooks.step_done = [&](const runtime::RankView&, uint64_t step, const runtime::StepOutcome&) { done = step + 1; };
+  hooks.step_done = [&](const runtime::RankView&, uint64_t step, const runtime::StepOutcome&) {
+    done = step + 1;
+  };
   runtime::Result<runtime::LocalResult> run = runtime::RunLocal(compiled->job(), options, hooks);
   ASSERT_FALSE(run.ok());
   EXPECT_EQ(run.status().code(), runtime::kExitInput);

@@ -1,5 +1,5 @@
-// Edits of a plan's text (ir/dag/dag_text.h) for tests of the proofs: a node deleted or doubled with its edges and its
-// places in orders.
+// Edits of a plan's text (ir/dag/dag_text.h) for tests of the proofs: a node deleted or doubled with its
+// edges and its places in orders.
 #pragma once
 
 #include <cctype>

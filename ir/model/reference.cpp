@@ -296,7 +296,8 @@ ReferenceResult RunReferenceStep(const RegionGraph& regions, const ReferenceOpti
   for (size_t l = 0; l < graph.losses.size(); ++l) {
     bool own = l < options.loss_orders.size() && !options.loss_orders[l].empty();
     loss_folds.emplace_back(
-        own ? options.loss_orders[l] : CanonicalOrder(options.replicas, options.microbatches, false), dtype, true);
+        own ? options.loss_orders[l] : CanonicalOrder(options.replicas, options.microbatches, false), dtype,
+        true);
   }
 
   Pool pool;
