@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "codegen/build_file.h"
@@ -43,6 +44,16 @@ bool IsTargetCpu(const std::string& name) {
          });
 }
 
+// What "native" stands for here: the kernel's list of this processor's features. Empty where there is none.
+std::string ProcessorFeatures() {
+  std::ifstream in("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.rfind("flags", 0) == 0 || line.rfind("Features", 0) == 0) return line;
+  }
+  return {};
+}
+
 std::string BuildKey(const Emitted& emitted, const Toolchain& toolchain, const std::string& target_cpu) {
   Hash hash;
   for (const EmittedFile& file : emitted.files) {
@@ -53,6 +64,7 @@ std::string BuildKey(const Emitted& emitted, const Toolchain& toolchain, const s
   for (const std::string& flag : toolchain.flags) hash.Add(flag);
   for (const std::string& flag : EmittedCompileFlags()) hash.Add(flag);
   hash.Add(target_cpu);
+  if (target_cpu == "native") hash.Add(ProcessorFeatures());
   for (const std::string& library : toolchain.libraries) {
     struct stat status = {};
     if (stat(library.c_str(), &status) != 0) continue;

@@ -98,6 +98,7 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
   row(number(job.shuffle), "shuffle");
   row(number(job.sequence), "tokens a sample");
   row(CString(job.plan_hash), "plan");
+  row(job.targets_input == runtime::kNone ? "kNone" : number(job.targets_input), "field of the targets");
   row(devices.View(), "device of each rank");
   return text + "  };\n}\n// clang-format on\n";
 }

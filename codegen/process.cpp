@@ -88,6 +88,10 @@ Status RunCommands(const std::vector<Command>& commands, int jobs) {
     for (const auto& [pid, unused] : running) kill(-pid, SIGTERM);
   };
   while (next < commands.size() || !running.empty()) {
+    // A signal may have come while a compiler was being started.
+    if (caught_signal != 0 && failed == commands.size()) {
+      fail(0, fmt::format("stopped by signal {}", static_cast<int>(caught_signal)));
+    }
     const bool stopped = failed < commands.size();
     if (!stopped && next < commands.size() && running.size() < static_cast<size_t>(std::max(jobs, 1))) {
       Result<pid_t> pid = Start(commands[next]);

@@ -80,6 +80,10 @@ class Loader {
       file = ReadRegularFile(path);
       root_ = fs::canonical(fs::absolute(path), error).parent_path();
     }
+    if (file.error.empty() && (error || root_.empty())) {
+      file.kind = DiagKind::kCannotReadFile;
+      file.error = fmt::format("cannot tell in which directory '{}' lies", path);
+    }
     if (!file.error.empty()) {
       diag_.Error({}, file.kind, file.error);
       return false;

@@ -142,7 +142,9 @@ Result<std::vector<std::string>> ExpandPath(const std::string& path) {
     std::string part = path.substr(begin, end - begin);
     begin = end + 1;
     if (part.empty()) continue;
-    if (part.find_first_of("*?[") == std::string::npos) {
+    // A path that exists as it stands is meant as it stands: a directory may be called "run[1]".
+    struct stat status = {};
+    if (part.find_first_of("*?[") == std::string::npos || lstat(part.c_str(), &status) == 0) {
       files.push_back(part);
       continue;
     }

@@ -78,6 +78,12 @@ int RunCommand(const std::string& program, const Command& command, const std::ve
   return command.run(values);
 }
 
+// What was printed must have arrived: a full disk or a closed pipe behind standard output is an error.
+int Finish(int code) {
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  return lost && code == kExitOk ? Fail(kExitIo, "cannot write the standard output") : code;
+}
+
 }  // namespace
 
 int Fail(int code, const std::string& message) {
@@ -89,7 +95,8 @@ int RunCommandLine(const std::string& program, const std::string& summary,
                    const std::vector<Command>& commands, int argc, char** argv) try {
   program_name = program;
   std::vector<std::string> words(argv + 1, argv + argc);
-  if (commands.size() == 1 && commands[0].name.empty()) return RunCommand(program, commands[0], words);
+  if (commands.size() == 1 && commands[0].name.empty())
+    return Finish(RunCommand(program, commands[0], words));
   const std::string overview = Overview(program, summary, commands);
   if (words.empty()) {
     std::fwrite(overview.data(), 1, overview.size(), stderr);
@@ -100,7 +107,8 @@ int RunCommandLine(const std::string& program, const std::string& summary,
     return kExitOk;
   }
   for (const Command& command : commands) {
-    if (command.name == words[0]) return RunCommand(program, command, {words.begin() + 1, words.end()});
+    if (command.name == words[0])
+      return Finish(RunCommand(program, command, {words.begin() + 1, words.end()}));
   }
   fmt::print(stderr, "{}: error: there is no command '{}'\nhint: see {} --help\n", program, words[0],
              program);

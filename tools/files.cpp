@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 namespace piper::tools {
@@ -42,7 +43,13 @@ Result<std::string> ReadFile(const std::string& path, size_t limit) {
   }
 }
 
-Status WriteFile(const std::string& path, const std::string& text) {
+Status WriteFile(const std::string& given, const std::string& text) {
+  // A link stays a link: what it leads to is replaced.
+  std::string path = given;
+  if (char* resolved = realpath(given.c_str(), nullptr)) {
+    path = resolved;
+    std::free(resolved);
+  }
   // A device (/dev/stdout) or pipe cannot be replaced: it is written to.
   struct stat status = {};
   const bool exists = stat(path.c_str(), &status) == 0;
