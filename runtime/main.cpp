@@ -116,6 +116,14 @@ Status TrainRank(const Job& job, uint32_t rank, const RunOptions& options, Trans
       if (!info.ok()) return info.status();
       checkpoint = *info;
     }
+  } else if (!options.out.empty()) {
+    // Two runs in one directory would remove and resume each other's checkpoints.
+    Result<std::string> other = FindCheckpoint("auto", options.out);
+    if (!other.ok()) return other.status();
+    if (!other->empty()) {
+      return UsageError("--out '" + options.out + "' already holds checkpoints of a run (" + *other +
+                        "): give --resume to go on, or another --out");
+    }
   }
   bool resumed = !checkpoint.path.empty();
   // The position in the data depends on the seed, so a resumed run keeps the one that it began with.

@@ -283,6 +283,18 @@ TEST(RuntimeProcess, TermWritesACheckpointAndStops) {
   EXPECT_EQ(info->seed, 7u);
 }
 
+TEST(RuntimeProcess, AFreshRunLeavesAnotherRunsCheckpointsAlone) {
+  TemporaryDirectory directory;
+  std::vector<std::string> arguments = {"--out", directory / "run", "--steps", "4", "--quiet"};
+  ASSERT_EQ(Start(directory / "log", arguments).Wait(), 0);
+  std::string metrics = ReadFile(directory / "run/metrics.jsonl");
+  Process again = Start(directory / "log", arguments);
+  EXPECT_EQ(again.Wait(), 2);
+  std::string log = ReadFile(again.output);
+  EXPECT_NE(log.find("give --resume to go on, or another --out"), std::string::npos) << log;
+  EXPECT_EQ(ReadFile(directory / "run/metrics.jsonl"), metrics);
+}
+
 TEST(RuntimeProcess, BadDataEndsAllRanksWithOneReport) {
   TemporaryDirectory directory;
   FourRanks four;
