@@ -87,9 +87,9 @@ TensorView View(const Executor& executor, const Parameter& parameter, uint32_t b
 // The step of a name "step-N"; -1: another name.
 int64_t StepOf(const char* name) {
   int64_t step = 0;
-  int length = 0;
-  if (std::sscanf(name, "step-%18ld%n", &step, &length) != 1 || name[length] != '\0' || step < 0) return -1;
-  return step;
+  if (std::sscanf(name, "step-%18ld", &step) != 1 || step < 0) return -1;
+  // Only the spelling that we write: two names never mean one step.
+  return "step-" + std::to_string(step) == name ? step : -1;
 }
 
 // Entries of a directory, sorted.
@@ -103,11 +103,22 @@ std::vector<std::string> List(const std::string& path) {
   return names;
 }
 
-// Removes a checkpoint or what is left of one: a flat directory of plain files.
+// Removes a checkpoint or what is left of one: a flat directory of plain files. What a symbolic link in its
+// place points at stays; only the link goes.
 void RemoveFlat(const std::string& path) {
-  for (const std::string& name : List(path)) {
-    if (name != "." && name != "..") unlink((path + "/" + name).c_str());
+  int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR* directory = fd < 0 ? nullptr : fdopendir(fd);
+  if (directory == nullptr) {
+    if (fd >= 0) close(fd);
+    unlink(path.c_str());  // refuses a directory
+    return;
   }
+  std::vector<std::string> names;
+  while (dirent* entry = readdir(directory)) names.push_back(entry->d_name);
+  for (const std::string& name : names) {
+    if (name != "." && name != "..") unlinkat(fd, name.c_str(), 0);
+  }
+  closedir(directory);
   rmdir(path.c_str());
 }
 

@@ -258,6 +258,34 @@ TEST_F(RuntimeCheckpoint, KeepsTheNewestAndIgnoresTheIncomplete) {
   EXPECT_EQ(access((root_ + "/step-4").c_str(), F_OK), 0);
 }
 
+TEST_F(RuntimeCheckpoint, RemovingALinkLeavesItsTarget) {
+  FourRanks four;
+  ASSERT_EQ(mkdir((root_ + "/elsewhere").c_str(), 0755), 0);
+  std::ofstream(root_ + "/elsewhere/manifest.json") << "{}";
+  for (const char* link : {"/step-1", "/.step-5.tmp"}) {
+    ASSERT_EQ(symlink("elsewhere", (root_ + link).c_str()), 0);
+  }
+  OnAllRanks(four.job(), [&](Executor& executor, Transport& transport) {
+    Status saved = SaveCheckpoint(executor, transport, root_, 5, 1);
+    ASSERT_TRUE(saved.ok()) << saved.message();
+  });
+  struct stat info;
+  EXPECT_NE(lstat((root_ + "/step-1").c_str(), &info), 0);
+  ASSERT_EQ(lstat((root_ + "/step-5").c_str(), &info), 0);
+  EXPECT_TRUE(S_ISDIR(info.st_mode));
+  EXPECT_EQ(Read("elsewhere/manifest.json"), "{}");
+}
+
+TEST_F(RuntimeCheckpoint, OnlyTheCanonicalNameIsACheckpoint) {
+  for (const char* name : {"/step-007", "/step-+8", "/step- 9", "/step-6x", "/step-5"}) {
+    ASSERT_EQ(mkdir((root_ + name).c_str(), 0755), 0);
+    std::ofstream(root_ + name + "/manifest.json") << "{}";
+  }
+  Result<std::string> newest = FindCheckpoint("auto", root_);
+  ASSERT_TRUE(newest.ok());
+  EXPECT_EQ(*newest, root_ + "/step-5");
+}
+
 // A model whose likeliest next token is the one after the last: "ab" goes on with "cdef".
 TEST_F(RuntimeCheckpoint, SamplesFromACheckpoint) {
   constexpr int kSequence = 4, kVocab = 256;
