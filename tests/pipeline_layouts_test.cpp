@@ -222,6 +222,32 @@ TEST(PipelineLayouts, OneMicrobatch) {
   ExpectEqualToReference(Base("llama", "interleaved", 1, 8, 1, 1));
 }
 
+// Devices of different kinds and links have programs of their own (their costs differ), and learn the same.
+TEST(PipelineLayouts, DevicesThatDiffer) {
+  TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 4);
+  text.zero = "zero 0 [*] as dp { bucket 8 KiB }";
+  std::string program = text.Text();
+  const std::string machine = "topologies.local(ranks = 4)";
+  program.replace(program.find(machine), machine.size(), "uneven");
+  program += R"(topology uneven {
+  device fast { compute f32 = 20 GFLOP/s }
+  device slow { compute f32 = 7 GFLOP/s }
+  level pair = [fast, slow] joined by { bandwidth = 25 GB/s; latency = 1 us }
+  level machine = 2 of pair joined by { bandwidth = 3 GB/s; latency = 9 us }
+}
+)";
+  std::unique_ptr<Compiled> compiled = Compile(program);
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  EXPECT_EQ(compiled->job().train.size(), 4u);
+  ExpectEqualToReference(*compiled, 3, "devices that differ");
+  std::unique_ptr<Compiled> even = Compile(text.Text());
+  ASSERT_TRUE(even->ok()) << even->Messages();
+  EXPECT_EQ(even->job().train.size(), 2u);
+  RunResult a = RunJob(compiled->job(), 2), b = RunJob(even->job(), 2);
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.parameters, b.parameters);
+}
+
 // The textbook interleaved order deadlocks where m is not a multiple of p: it is refused, with the nearest
 // legal values.
 TEST(PipelineLayouts, InterleavedNeedsGroupsOfMicrobatches) {

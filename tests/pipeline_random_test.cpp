@@ -1,6 +1,7 @@
-// Random strategies: any legal order of any cut, with replicas, buckets, frozen parts, clipping, split
-// backward passes and delays, gives the reference's bits. Legal orders are drawn as histories of the whole
-// job: a step is taken at random among those whose inputs exist, and each rank's order is what it did.
+// Random strategies: any legal order of any cut, with replicas, stage copies in two directions, buckets,
+// frozen parts, clipping, split backward passes and delays, gives the reference's bits. Legal orders are
+// drawn as histories of the whole job: a step is taken at random among those whose inputs exist, and each
+// rank's order is what it did.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -47,13 +48,28 @@ std::string RandomCut(Draw& draw, const std::string& model, int64_t parts) {
   return text + "]";
 }
 
-// Orders of all ranks: stage s lies on rank s % p.
-std::string RandomOrders(Draw& draw, int64_t p, int64_t stages, int64_t m, bool split_backward) {
+// Where things lie: stage s on rank s % p; or, in two directions, the second half of the microbatches the
+// other way round.
+struct Places {
+  int64_t p, stages, m;
+  bool two_directions;
+  int64_t Rank(int64_t stage, int64_t microbatch) const {
+    return two_directions && microbatch >= m / 2 ? p - 1 - stage : stage % p;
+  }
+  std::string Indices(int64_t stage, int64_t microbatch) const {
+    std::string text = "[stage = " + std::to_string(stage);
+    if (two_directions) text += ", dir = " + std::to_string(microbatch / (m / 2));
+    return text + ", mb = " + std::to_string(two_directions ? microbatch % (m / 2) : microbatch) + "]";
+  }
+};
+
+std::string RandomOrders(Draw& draw, const Places& places, bool split_backward) {
   struct Item {
     int64_t stage, microbatch;
     int pass;  // 0 F, 1 BI (or B), 2 BW
   };
-  std::vector<std::ostringstream> orders(static_cast<size_t>(p));
+  const int64_t stages = places.stages, m = places.m;
+  std::vector<std::ostringstream> orders(static_cast<size_t>(places.p));
   auto index = [&](int64_t stage, int64_t microbatch) { return static_cast<size_t>(stage * m + microbatch); };
   std::vector<int> done(static_cast<size_t>(stages * m), 0);  // passes done
   int64_t left = stages * m * (split_backward ? 3 : 2);
@@ -73,12 +89,13 @@ std::string RandomOrders(Draw& draw, int64_t p, int64_t stages, int64_t m, bool 
     static const char* const kWhole[] = {"F", "B", ""};
     static const char* const kSplit[] = {"F", "BI", "BW"};
     // The lowest stage may have no input gradients at all: its BI then is legally empty.
-    orders[static_cast<size_t>(item.stage % p)]
-        << "    " << (split_backward ? kSplit : kWhole)[item.pass] << "[stage = " << item.stage
-        << ", mb = " << item.microbatch << "]" << (split_backward && item.pass > 0 ? "?" : "") << "\n";
+    orders[static_cast<size_t>(places.Rank(item.stage, item.microbatch))]
+        << "    " << (split_backward ? kSplit : kWhole)[item.pass]
+        << places.Indices(item.stage, item.microbatch) << (split_backward && item.pass > 0 ? "?" : "")
+        << "\n";
   }
   std::string text;
-  for (int64_t r = 0; r < p; ++r)
+  for (int64_t r = 0; r < places.p; ++r)
     text += "  order on pp[" + std::to_string(r) + "] {\n" + orders[static_cast<size_t>(r)].str() + "  }\n";
   return text;
 }
@@ -88,12 +105,21 @@ TrainText RandomProgram(uint64_t seed, std::string* description) {
   TrainText text;
   text.model = draw.Of({"gpt", "gpt_dropout", "llama", "skip", "skip"});
   text.p = draw.Of({1, 2, 2, 3, 4});
-  text.v = text.p <= 4 ? draw.Of({1, 1, 2}) : 1;
+  text.v = draw.Of({1, 1, 2});
   text.dp = draw.Of({1, 2});
   text.m = draw.Of({1, 2, 4, 8});
+  bool two_directions = text.v == 1 && text.p % 2 == 0 && text.m % 2 == 0 && draw.Maybe(40);
   text.batch = text.dp * text.m * draw.Of({1, 2, 3});
   text.cut = draw.Maybe(70) ? RandomCut(draw, text.model, text.p * text.v) : "";
-  text.schedule = "";
+  if (two_directions) {
+    text.split = "  split batch into 2 as dir, " + std::to_string(text.m / 2) + " as mb\n";
+    for (int64_t s = 0; s < text.p; ++s) {
+      for (int64_t dir = 0; dir < 2; ++dir) {
+        text.place += "  place [stage = " + std::to_string(s) + ", dir = " + std::to_string(dir) +
+                      "] on pp[" + std::to_string(dir == 0 ? s : text.p - 1 - s) + "]\n";
+      }
+    }
+  }
   if (text.dp > 1 && draw.Maybe(70))
     text.zero = "zero 0 [*] as dp { bucket " + std::to_string(1 << draw.Below(16)) + " B }";
   if (draw.Maybe(30)) text.train += "  clip 0.5\n";
@@ -104,9 +130,12 @@ TrainText RandomProgram(uint64_t seed, std::string* description) {
   text.optimizer =
       draw.Of({"optimizer adamw(lr = 1e-2, weight_decay = 0.1)", "optimizer sgd(lr = 0.05, momentum = 0.9)"});
   text.seed = seed;
-  if (text.p * text.v > 1)
-    text.directives += RandomOrders(draw, text.p, text.p * text.v, text.m, draw.Maybe(40));
-  *description = "seed " + std::to_string(seed) + ": " + text.Name();
+  if (text.p * text.v > 1) {
+    Places places{text.p, text.p * text.v, text.m, two_directions};
+    text.directives += RandomOrders(draw, places, draw.Maybe(40));
+  }
+  *description =
+      "seed " + std::to_string(seed) + ": " + text.Name() + (two_directions ? ", two directions" : "");
   return text;
 }
 

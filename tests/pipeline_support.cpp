@@ -80,9 +80,17 @@ std::string TrainText::Text() const {
   out << Declarations() << "strategy study {\n  mesh (pp = " << p << ", dp = " << dp << ")\n";
   if (stages > 1 || !schedule.empty()) {
     out << "  cut " << units << " into " << (cut.empty() ? std::to_string(stages) : cut) << " as stage\n";
-    out << "  for s in 0.." << stages << " { place [stage = s] on pp[s % " << p << "] }\n";
+    if (place.empty()) {
+      out << "  for s in 0.." << stages << " { place [stage = s] on pp[s % " << p << "] }\n";
+    } else {
+      out << place;
+    }
   }
-  out << "  split batch into " << m << " as mb\n";
+  if (split.empty()) {
+    out << "  split batch into " << m << " as mb\n";
+  } else {
+    out << split;
+  }
   if (dp > 1) out << "  shard batch over dp\n";
   if (!zero.empty()) out << "  " << zero << "\n";
   if (!schedule.empty()) {

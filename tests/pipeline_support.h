@@ -36,7 +36,9 @@ struct TrainText {
   std::string schedule;       // gpipe, one_f_one_b, interleaved; empty: no order
   int64_t p = 1, v = 1, dp = 1, m = 1;
   int64_t batch = 16, steps = 2;
-  std::string cut;  // "[embed + 2 * layer, ..]"; empty: balanced
+  std::string cut;    // "[embed + 2 * layer, ..]"; empty: balanced
+  std::string split;  // instead of `split batch into m as mb`
+  std::string place;  // instead of stage s on pp[s % p]
   std::string optimizer = "optimizer adamw(lr = 1e-2, weight_decay = 0.1)";  // lines of the train block
   std::string directives;                                                    // more lines of the strategy
   std::string train;                                                         // more lines of the train block
