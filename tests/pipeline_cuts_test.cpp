@@ -93,12 +93,14 @@ model net = gpt.GPT()" +
                  machine.model +
                  R"()
 strategy study {
+  mesh (pp = 2, dp = )" +
+                 std::to_string(machine.replicas) + R"()
   cut embed, layer, head into 2 as stage
   split batch into 4 as mb
   shard batch over dp
   zero 0 [*] as dp { bucket 25 MiB }
-  mesh (pp = 2, dp = )" +
-                 std::to_string(machine.replicas) + ")\n  for s in 0..2 {\n    place [stage = s] on " +
+  for s in 0..2 {
+    place [stage = s] on )" +
                  group + "\n    order on " + group + R"( { schedules.one_f_one_b(s, 2, 4) }
   }
 }
