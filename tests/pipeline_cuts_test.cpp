@@ -1,7 +1,8 @@
-// Where stages begin and end: explicit cuts that are uneven, and balanced ones on machines whose devices
-// differ.
+// Where stages begin and end: explicit cuts that are uneven.
+#include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
