@@ -1,6 +1,8 @@
 #include "runtime/local_runner.h"
 
+#include <algorithm>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "runtime/checkpoint.h"
@@ -35,6 +37,11 @@ void ObserveGradients(void* state, Executor&, uint64_t step) {
   auto& observer = *static_cast<Observer*>(state);
   std::lock_guard<std::mutex> lock(*observer.mutex);
   observer.hooks->gradients(observer.rank->view, step);
+}
+
+Status NoThread(uint32_t rank, const std::system_error& error) {
+  return IoError("cannot start a thread for rank " + std::to_string(rank) +
+                 " of this process: " + error.code().message());
 }
 
 Status RunRank(const Job& job, uint32_t rank, const LocalOptions& options, const LocalHooks& hooks,
@@ -114,8 +121,10 @@ Status RunRank(const Job& job, uint32_t rank, const LocalOptions& options, const
   trainer.trace_first = options.trace_first;
   trainer.trace_steps = options.trace_steps;
   TrainerResult result;
-  local.losses.reserve(trainer.end_step);
-  local.norms.reserve(trainer.end_step);
+  // Steps allocate nothing, within reason: a job may ask for any number of steps.
+  uint64_t expected = std::min<uint64_t>(trainer.end_step, 65536);
+  local.losses.reserve(expected);
+  local.norms.reserve(expected);
   auto done = [&](const AgreedStep& step) {
     local.losses.push_back(step.outcome.loss);
     if (step.outcome.norm_known) local.norms.push_back(step.outcome.gradient_norm);
@@ -158,13 +167,26 @@ Result<LocalResult> RunLocal(const Job& job, const LocalOptions& options, const 
     ranks[rank].transport = std::make_unique<SharedMemoryTransport>(**segment, rank, job.strings);
   }
   std::vector<std::thread> threads;
+  threads.reserve(job.rank_count);
   for (uint32_t rank = 0; rank < job.rank_count; ++rank) {
-    threads.emplace_back([&, rank] {
-      LocalRank& local = ranks[rank];
-      local.status = RunRank(job, rank, options, hooks, hook_mutex, local);
-      // Communication threads end here, while every arena still stands.
-      local.executor.reset();
-    });
+    try {
+      threads.emplace_back([&, rank] {
+        LocalRank& local = ranks[rank];
+        // The rank starts a thread of its own for its communication.
+        try {
+          local.status = RunRank(job, rank, options, hooks, hook_mutex, local);
+        } catch (const std::system_error& error) {
+          local.status = NoThread(rank, error);
+          local.transport->Abort(local.status);
+        }
+        // Communication threads end here, while every arena still stands.
+        local.executor.reset();
+      });
+    } catch (const std::system_error& error) {
+      ranks[rank].status = NoThread(rank, error);
+      ranks[rank].transport->Abort(ranks[rank].status);
+      break;
+    }
   }
   for (std::thread& thread : threads) thread.join();
   for (LocalRank& rank : ranks) {
