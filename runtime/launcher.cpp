@@ -137,6 +137,7 @@ void InstallStopSignals() {
 int LaunchRanks(const std::vector<std::string>& programs, const std::vector<std::string>& arguments,
                 uint64_t plan) {
   auto report = [](const std::string& message) { std::fprintf(stderr, "piper: %s\n", message.c_str()); };
+  signal(SIGCHLD, SIG_DFL);  // inherited as ignored, the system would collect our children before us
   Result<std::unique_ptr<Segment>> made = Segment::CreateShared(static_cast<uint32_t>(programs.size()), plan);
   if (!made.ok()) {
     report(made.status().message());
@@ -180,7 +181,13 @@ int LaunchRanks(const std::vector<std::string>& programs, const std::vector<std:
     }
     for (uint32_t rank = 0; rank < children.size(); ++rank) {
       Child& child = children[rank];
-      if (!child.running || waitpid(child.pid, &child.status, WNOHANG) != child.pid) continue;
+      if (!child.running) continue;
+      pid_t ended = waitpid(child.pid, &child.status, WNOHANG);
+      if (ended < 0 && errno == ECHILD) {
+        child.status = kExitTemporary << 8;  // gone, and nobody can say how: as if it had exited with that
+      } else if (ended != child.pid) {
+        continue;
+      }
       child.running = false;
       int code = WIFEXITED(child.status) ? WEXITSTATUS(child.status) : kExitTemporary;
       if (code == kExitOk) continue;
@@ -302,16 +309,25 @@ int ReceiveDescriptor(int socket) {
 Result<std::unique_ptr<Segment>> Host(const RankIdentity& identity, uint64_t plan, double deadline) {
   Result<std::unique_ptr<Segment>> segment = Segment::CreateShared(identity.size, plan);
   if (!segment.ok()) return segment;
+  // Siblings that already have the segment see how this rank fares from the first moment.
+  (*segment)->control(0).pid.store(static_cast<uint32_t>(getpid()));
+  auto fail = [&](const Status& status) {
+    (*segment)->header().reported.store(1);  // this rank reports it
+    (*segment)->Abort(status.code(), status.message());
+    return status;
+  };
   Socket listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address;
   socklen_t length = Address(identity, address);
-  if (listener.fd() < 0) return SystemError("make a socket");
+  if (listener.fd() < 0) return fail(SystemError("make a socket"));
   if (bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (errno == EADDRINUSE)
-      return UsageError("another job of this user with the same key is starting: use another port");
-    return SystemError("bind the ranks' meeting point");
+      return fail(UsageError("another job of this user with the same key is starting: use another port"));
+    return fail(SystemError("bind the ranks' meeting point"));
   }
-  if (listen(listener.fd(), static_cast<int>(identity.size)) != 0) return SystemError("listen for siblings");
+  if (listen(listener.fd(), static_cast<int>(identity.size)) != 0) {
+    return fail(SystemError("listen for siblings"));
+  }
   std::vector<bool> here(identity.size, false);
   for (uint32_t missing = identity.size - 1; missing > 0;) {
     if (!WaitReadable(listener.fd(), deadline)) {
@@ -319,7 +335,7 @@ Result<std::unique_ptr<Segment>> Host(const RankIdentity& identity, uint64_t pla
       for (uint32_t rank = 1; rank < identity.size; ++rank) {
         if (!here[rank]) absent += (absent.empty() ? "" : ", ") + std::to_string(rank);
       }
-      return PeerError("these ranks did not come in time: " + absent);
+      return fail(PeerError("these ranks did not come in time: " + absent));
     }
     Socket peer(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (peer.fd() < 0 || !SameUser(peer.fd())) continue;
@@ -328,11 +344,11 @@ Result<std::unique_ptr<Segment>> Host(const RankIdentity& identity, uint64_t pla
     if (recv(peer.fd(), &greeting, sizeof greeting, 0) != sizeof greeting || greeting.magic != kGreetingMagic)
       continue;
     if (greeting.size != identity.size || greeting.plan != plan) {
-      return UsageError("rank " + std::to_string(greeting.rank) +
-                        " was compiled from another plan: start executables of one compilation");
+      return fail(UsageError("rank " + std::to_string(greeting.rank) +
+                             " was compiled from another plan: start executables of one compilation"));
     }
     if (greeting.rank == 0 || greeting.rank >= identity.size || here[greeting.rank]) {
-      return UsageError("rank " + std::to_string(greeting.rank) + " came twice");
+      return fail(UsageError("rank " + std::to_string(greeting.rank) + " came twice"));
     }
     if (!SendDescriptor(peer.fd(), (*segment)->fd())) continue;
     here[greeting.rank] = true;
@@ -357,7 +373,9 @@ Result<std::unique_ptr<Segment>> Visit(const RankIdentity& identity, uint64_t pl
     if (!WaitReadable(host.fd(), deadline)) break;
     int fd = ReceiveDescriptor(host.fd());
     if (fd < 0) return PeerError("rank 0 turned this rank away: its own message says why");
-    return Segment::Attach(fd, identity.size, plan);
+    Result<std::unique_ptr<Segment>> segment = Segment::Attach(fd, identity.size, plan);
+    if (segment.ok()) (*segment)->control(identity.rank).pid.store(static_cast<uint32_t>(getpid()));
+    return segment;
   }
   return PeerError("rank 0 did not come in time");
 }

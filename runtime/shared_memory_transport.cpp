@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,13 +24,21 @@ constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kPatience =
     100'000'000;  // nanoseconds of sleep before looking whether the peers still live
 
+// From a rank's start to the arrival of all at the first exchange; longer than the ranks wait to meet.
+constexpr std::chrono::seconds kFirstMeeting{180};
+
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
 SharedMemoryTransport::SharedMemoryTransport(Segment& segment, uint32_t rank,
                                              std::span<const char* const> strings)
-    : segment_(segment), rank_(rank), strings_(strings), arenas_(segment.size(), nullptr) {
+    : segment_(segment),
+      rank_(rank),
+      strings_(strings),
+      arenas_(segment.size(), nullptr),
+      watched_(segment.size(), -1),
+      created_(std::chrono::steady_clock::now()) {
   // With more threads than cores one that spins keeps one that works from running. Compute threads handle
   // most messages, so they may look a while where each rank has a core.
   unsigned cores = std::max(1u, std::thread::hardware_concurrency());
@@ -71,7 +80,6 @@ Result<std::byte*> SharedMemoryTransport::AllocateArena(int64_t bytes) {
     return arenas_[rank_];
   }
   PIPER_RETURN_IF_ERROR(Exchange(&bytes, sizes.data(), sizeof bytes));
-  WatchPeers();
   std::vector<int64_t> offsets(size());
   int64_t total = 0;
   for (uint32_t rank = 0; rank < size(); ++rank) {
@@ -202,7 +210,10 @@ Status SharedMemoryTransport::Exchange(const void* mine, void* all, size_t bytes
     for (int i = 0; i < spins_[0] && header.generation.load() == generation; ++i) CpuRelax();
     while (header.generation.load() == generation) {
       FutexWait(header.generation, generation, kPatience);
-      if (header.generation.load() == generation) CheckPeers();
+      if (header.generation.load() == generation) {
+        CheckPeers();
+        if (exchanges_ == 1) CheckFirstMeeting();
+      }
       if (aborted()) return Failure();
     }
   }
@@ -239,25 +250,42 @@ int SharedMemoryTransport::StopRequest() const {
   return own != 0 ? own : segment_.header().stop_signal.load();
 }
 
-void SharedMemoryTransport::WatchPeers() {
-  watched_.assign(size(), -1);
-  for (uint32_t rank = 0; rank < size(); ++rank) {
-    pid_t pid = static_cast<pid_t>(segment_.control(rank).pid.load());
-    if (rank == rank_ || pid <= 0) continue;
-    watched_[rank] = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+bool SharedMemoryTransport::Died(uint32_t rank) {
+  pid_t pid = static_cast<pid_t>(segment_.control(rank).pid.load());
+  if (pid <= 0) return false;  // has not come yet
+  int& handle = watched_[rank];
+  if (handle < 0) {
+    handle = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (handle < 0 && errno == ESRCH) return true;
+    // Without handles (an old kernel, a sandbox, no descriptor left) the number alone has to do.
+    if (handle < 0) return kill(pid, 0) != 0 && errno == ESRCH;
   }
+  pollfd watch{handle, POLLIN, 0};
+  return poll(&watch, 1, 0) == 1 && (watch.revents & POLLIN) != 0;
 }
 
 void SharedMemoryTransport::CheckPeers() {
-  for (uint32_t rank = 0; rank < watched_.size(); ++rank) {
-    if (watched_[rank] < 0 || segment_.control(rank).left.load() != 0) continue;
-    pollfd watch{watched_[rank], POLLIN, 0};
-    if (poll(&watch, 1, 0) != 1 || (watch.revents & POLLIN) == 0) continue;
-    if (segment_.control(rank).left.load() != 0) continue;
+  if (!segment_.shared()) return;  // threads die together
+  std::unique_lock<std::mutex> lock(watch_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // the rank's other thread is looking
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    // Whoever ends in good order says so before: asked again after the look.
+    const std::atomic<uint32_t>& left = segment_.control(rank).left;
+    if (rank == rank_ || left.load() != 0 || !Died(rank) || left.load() != 0) continue;
     segment_.Abort(kExitTemporary, "rank " + std::to_string(rank) + " died at step " +
                                        std::to_string(segment_.control(rank).step.load()));
     return;
   }
+}
+
+void SharedMemoryTransport::CheckFirstMeeting() {
+  if (!segment_.shared() || std::chrono::steady_clock::now() - created_ < kFirstMeeting) return;
+  std::string absent;
+  for (uint32_t rank = 0; rank < size(); ++rank) {
+    if (segment_.control(rank).pid.load() == 0) absent += " " + std::to_string(rank);
+  }
+  segment_.Abort(kExitTemporary, absent.empty() ? "some rank does not finish its start"
+                                                : "these ranks did not come in time:" + absent);
 }
 
 bool SharedMemoryTransport::ClaimReport() { return segment_.header().reported.exchange(1) == 0; }

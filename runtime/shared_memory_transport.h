@@ -4,8 +4,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -58,8 +60,9 @@ class SharedMemoryTransport : public Transport {
   MessageSlot* Posted(const Message& message) const;
   void RingPeer(uint32_t peer);
   void RingMembers(const CollectiveOperation& operation);
-  void WatchPeers();  // opens a handle on every sibling process
-  void CheckPeers();  // aborts the job if one has died
+  void CheckPeers();         // aborts the job if a sibling process has died
+  bool Died(uint32_t rank);  // opens a handle on the process at the first look
+  void CheckFirstMeeting();  // aborts the job if some rank does not come to the first exchange in time
   const char* Text(uint32_t string) const;
   Progress FoldSlice(CollectiveOperation& operation, int64_t begin, int64_t end, std::byte* to);
   bool MembersReached(CollectiveOperation& operation, uint32_t phase);
@@ -75,8 +78,10 @@ class SharedMemoryTransport : public Transport {
   std::vector<std::byte*> arenas_;  // a rank
   std::byte* own_arena_ = nullptr;
   int64_t own_bytes_ = 0;     // mapped here, not in the segment
-  std::vector<int> watched_;  // pidfd a rank, -1 none
+  std::mutex watch_mutex_;    // both threads of the rank look after the peers
+  std::vector<int> watched_;  // pidfd a rank, -1 none yet
   uint32_t exchanges_ = 0;
+  std::chrono::steady_clock::time_point created_;
   int spins_[2];                  // by Engine: looks before going to sleep
   std::vector<std::byte> small_;  // kMaxLanes results of small all-reduces
 };

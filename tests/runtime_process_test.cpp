@@ -245,6 +245,45 @@ TEST(RuntimeProcess, KilledSiblingUnderAnotherLauncherIsNoticed) {
   EXPECT_LT(Seconds() - killed, 3);
 }
 
+TEST(RuntimeProcess, AFailedMeetingEndsThoseWhoCame) {
+  TemporaryDirectory directory;
+  for (bool twice : {true, false}) {  // rank 1 comes twice; rank 0 is killed while it waits for others
+    std::string port = std::to_string(30000 + 2 * (getpid() % 10000) + twice);
+    std::vector<Process> ranks;
+    auto start = [&](int rank) {
+      std::string number = std::to_string(rank), log = "log" + std::to_string(ranks.size());
+      ranks.push_back(Start(directory / log, {"--steps", "3", "--quiet"},
+                            {"RANK=" + number, "WORLD_SIZE=4", "MASTER_PORT=" + port}));
+    };
+    double began = Seconds();
+    start(0);
+    start(2);
+    start(1);
+    usleep(300'000);
+    if (twice) {
+      start(1);
+      EXPECT_EQ(ranks[0].Wait(), 2);
+      EXPECT_NE(ReadFile(ranks[0].output).find("rank 1 came twice"), std::string::npos);
+    } else {
+      kill(ranks[0].pid, SIGKILL);
+      EXPECT_EQ(ranks[0].Wait(), 1000 + SIGKILL);
+    }
+    for (size_t i = 1; i < ranks.size(); ++i) {
+      int code = ranks[i].Wait();
+      EXPECT_TRUE(code == 2 || code == 75) << code << ReadFile(ranks[i].output);
+    }
+    EXPECT_LT(Seconds() - began, 5);
+  }
+}
+
+TEST(RuntimeProcess, AnInheritedIgnoredChildSignalDoesNoHarm) {
+  TemporaryDirectory directory;
+  signal(SIGCHLD, SIG_IGN);
+  Process run = Start(directory / "log", {"--steps", "2", "--quiet"});
+  signal(SIGCHLD, SIG_DFL);
+  EXPECT_EQ(run.Wait(), 0) << ReadFile(run.output);
+}
+
 TEST(RuntimeProcess, RanksDieWithTheirParent) {
   TemporaryDirectory directory;
   Process run = Start(directory / "log", {"--metrics", directory / "m", "--steps", "100000"},
