@@ -127,6 +127,12 @@ bool IsComplete(const std::string& path) {
   return stat((path + "/manifest.json").c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
+// The N of a name ".step-N" + `suffix`; -1: another name.
+int64_t HiddenStepOf(const std::string& name, const std::string& suffix) {
+  if (name.size() <= 1 + suffix.size() || name[0] != '.' || !name.ends_with(suffix)) return -1;
+  return StepOf(name.substr(1, name.size() - 1 - suffix.size()).c_str());
+}
+
 // Complete checkpoints beneath `directory`, ascending by step.
 std::vector<int64_t> Steps(const std::string& directory) {
   std::vector<int64_t> steps;
@@ -218,9 +224,11 @@ Status Publish(const std::string& directory, const std::string& temporary, uint6
     // The same step again: the old one steps aside first.
     std::string aside = directory + "/.step-" + std::to_string(steps_done) + ".old";
     RemoveFlat(aside);
-    if (std::rename(final_path.c_str(), aside.c_str()) != 0 ||
-        std::rename(temporary.c_str(), final_path.c_str()) != 0) {
-      return SystemError("replace", final_path);
+    if (std::rename(final_path.c_str(), aside.c_str()) != 0) return SystemError("replace", final_path);
+    if (std::rename(temporary.c_str(), final_path.c_str()) != 0) {
+      Status status = SystemError("replace", final_path);
+      std::rename(aside.c_str(), final_path.c_str());
+      return status;
     }
     RemoveFlat(aside);
   }
@@ -283,18 +291,45 @@ Status SaveCheckpoint(Executor& executor, Transport& transport, const std::strin
     if (rank == transport.rank()) own = shards;
     shards += counts[rank] > 0;
   }
+  // A failed save frees its space. A rank whose shard fails may remove everything: rank 0, which publishes,
+  // cannot get past the exchange. Once a rank has arrived there, only rank 0 may.
+  auto discard = [&](Status status) {
+    status = fail(std::move(status));
+    RemoveFlat(temporary);
+    return status;
+  };
   Directory made(temporary);
-  if (!made.ok()) return fail(SystemError("open", temporary));
+  if (!made.ok()) return discard(SystemError("open", temporary));
   if (owned > 0) {
-    if (Status written = WriteShard(executor, made.fd(), own, shards); !written.ok()) return fail(written);
+    if (Status written = WriteShard(executor, made.fd(), own, shards); !written.ok()) return discard(written);
   }
-  PIPER_RETURN_IF_ERROR(transport.Exchange(&owned, counts.data(), sizeof owned));
+  Status met = transport.Exchange(&owned, counts.data(), sizeof owned);
+  if (!met.ok()) return transport.rank() == 0 ? discard(met) : met;
   if (transport.rank() == 0) {
     Status written = WriteManifest(executor, made.fd(), steps_done, shards);
     if (written.ok()) written = Publish(directory, temporary, steps_done, keep);
-    if (!written.ok()) return fail(written);
+    if (!written.ok()) return discard(written);
   }
   return transport.Exchange(&owned, counts.data(), sizeof owned);
+}
+
+void RestoreReplaced(const std::string& directory) {
+  for (const std::string& name : List(directory)) {
+    int64_t step = HiddenStepOf(name, ".old");
+    if (step < 0) continue;
+    std::string aside = directory + "/" + name, final_path = directory + "/step-" + std::to_string(step);
+    if (IsComplete(final_path)) {
+      RemoveFlat(aside);
+    } else if (IsComplete(aside)) {
+      std::rename(aside.c_str(), final_path.c_str());  // refused if something else stands there
+    }
+  }
+}
+
+void RemoveUnfinished(const std::string& directory) {
+  for (const std::string& name : List(directory)) {
+    if (HiddenStepOf(name, ".tmp") >= 0) RemoveFlat(directory + "/" + name);
+  }
 }
 
 Result<std::string> FindCheckpoint(const std::string& argument, const std::string& out) {

@@ -29,6 +29,12 @@ struct CheckpointInfo {
 Status SaveCheckpoint(Executor& executor, Transport& transport, const std::string& directory,
                       uint64_t steps_done, int64_t keep);
 
+// What an interrupted run left in `directory`: a checkpoint that stepped aside for its successor, which never
+// came, takes its place again. One rank calls it, before any looks for checkpoints.
+void RestoreReplaced(const std::string& directory);
+// Removes checkpoints that were never finished. One rank calls it, before the first step.
+void RemoveUnfinished(const std::string& directory);
+
 // The checkpoint that `argument` means: a checkpoint directory, a directory with checkpoints (its newest
 // complete one), or "auto": the newest one in `out`, and an empty path if there is none.
 Result<std::string> FindCheckpoint(const std::string& argument, const std::string& out);
