@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "runtime/checkpoint.h"
@@ -103,6 +104,12 @@ Status TrainRank(const Job& job, uint32_t rank, const RunOptions& options, Trans
                  const BodyRunnerFactory& bodies, int& stop_signal) {
   bool console = rank == 0 && !options.quiet;
   CheckpointInfo checkpoint;
+  if (!options.eval_only && !options.out.empty()) {
+    if (rank == 0) RestoreReplaced(options.out);
+    uint32_t none = 0;
+    std::vector<uint32_t> all(transport.size());
+    PIPER_RETURN_IF_ERROR(transport.Exchange(&none, all.data(), sizeof none));
+  }
   if (options.resumes || options.eval_only) {
     if (options.resume == "auto" && options.out.empty()) {
       return UsageError("--resume without a path looks for checkpoints in --out, which is not given");
@@ -179,8 +186,9 @@ Status TrainRank(const Job& job, uint32_t rank, const RunOptions& options, Trans
 
   if (options.eval_only) {
     double loss = 0;
-    PIPER_RETURN_IF_ERROR(Evaluate(executor, transport, std::max<int64_t>(1, job.eval_batches), loss));
-    if (rank == 0) std::printf("validation loss %.9g\n", loss);
+    PIPER_RETURN_IF_ERROR(
+        Evaluate(executor, transport, std::max<int64_t>(1, job.eval_batches), loss, stop_signal));
+    if (rank == 0 && stop_signal == 0) std::printf("validation loss %.9g\n", loss);
     return {};
   }
   if (checkpoint.step >= end) {
@@ -192,6 +200,7 @@ Status TrainRank(const Job& job, uint32_t rank, const RunOptions& options, Trans
   if (rank == 0 && !options.out.empty() && mkdir(options.out.c_str(), 0755) != 0 && errno != EEXIST) {
     return IoError("cannot create '" + options.out + "': " + std::strerror(errno));
   }
+  if (rank == 0 && !options.out.empty()) RemoveUnfinished(options.out);
   TrainerOptions trainer;
   trainer.first_step = checkpoint.step;
   trainer.end_step = end;
@@ -230,7 +239,12 @@ int RunRank(const Job& job, uint32_t rank, const RunOptions& options, Segment& s
   InstallStopSignals();
   SharedMemoryTransport transport(segment, rank, job.strings);
   int stop_signal = 0;
-  Status status = TrainRank(job, rank, options, transport, bodies, stop_signal);
+  Status status;
+  try {
+    status = TrainRank(job, rank, options, transport, bodies, stop_signal);
+  } catch (const std::system_error& error) {
+    status = IoError("rank " + std::to_string(rank) + " cannot start a thread: " + error.code().message());
+  }
   if (!status.ok()) {
     // One rank says why the job ends; a death is reported by every survivor.
     transport.Abort(status);

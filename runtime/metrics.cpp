@@ -2,11 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace piper::runtime {
@@ -23,6 +25,25 @@ void Number(char* out, int size, bool known, double value) {
     double back = 0;
     if (std::sscanf(out, "%lf", &back) == 1 && back == value) return;
   }
+}
+
+// Length of the lines of `path` up to the first that is incomplete or later than `step`; -1: no regular file.
+off_t KeptLength(const std::string& path, uint64_t step) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return -1;
+  std::FILE* file = std::fopen(path.c_str(), "re");
+  if (file == nullptr) return -1;
+  off_t kept = 0;
+  char* line = nullptr;
+  size_t capacity = 0;
+  for (ssize_t length; (length = getline(&line, &capacity, file)) > 0; kept += length) {
+    unsigned long long at = 0;
+    bool later = std::sscanf(line, "{\"step\":%llu", &at) == 1 && at > step;
+    if (later || line[length - 1] != '\n') break;
+  }
+  std::free(line);
+  std::fclose(file);
+  return kept;
 }
 
 }  // namespace
@@ -48,13 +69,18 @@ int FormatMetrics(const StepMetrics& metrics, char* out, int size) {
       static_cast<long long>(metrics.peak_memory), eval);
 }
 
-Status MetricsWriter::Open(const std::string& path, bool append, bool console, uint64_t last_step) {
+Status MetricsWriter::Open(const std::string& path, bool append, bool console, uint64_t last_step,
+                           uint64_t first_step) {
   console_ = console;
   terminal_ = console && isatty(STDOUT_FILENO) != 0;
   last_step_ = last_step;
   if (path.empty()) return {};
   fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0644);
   if (fd_ < 0) return IoError("cannot write metrics to '" + path + "': " + std::strerror(errno));
+  off_t kept = append ? KeptLength(path, first_step) : -1;
+  if (kept >= 0 && ftruncate(fd_, kept) != 0) {
+    return IoError("cannot shorten the metrics in '" + path + "': " + std::strerror(errno));
+  }
   return {};
 }
 

@@ -19,9 +19,11 @@ struct StepMetrics {
 
 class MetricsWriter {
  public:
-  // `path` empty: no file. `append` keeps what is there (a resumed run). `console` prints for people on
-  // standard output; `last_step` is where the run ends.
-  Status Open(const std::string& path, bool append, bool console, uint64_t last_step);
+  // `path` empty: no file. `append` keeps what is there up to the line of `first_step` (a run resumed after
+  // that many steps repeats the later ones). `console` prints for people on standard output; `last_step` is
+  // where the run ends.
+  Status Open(const std::string& path, bool append, bool console, uint64_t last_step,
+              uint64_t first_step = 0);
   ~MetricsWriter();
   void Write(const StepMetrics& metrics);
   void Finish();  // ends the line on a terminal

@@ -82,6 +82,7 @@ int64_t ChooseToken(const float* logits, int64_t vocab, double temperature, int6
     if (std::isnan(logits[i])) return -1;
     if (logits[i] > logits[best]) best = i;
   }
+  if (!std::isfinite(logits[best])) return -1;
   if (temperature <= 0) return best;
   std::vector<int64_t> order(static_cast<size_t>(vocab));
   std::iota(order.begin(), order.end(), 0);

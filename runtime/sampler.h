@@ -27,7 +27,8 @@ Status Sample(const Job& job, const SampleOptions& options,
               const std::function<std::unique_ptr<BodyRunner>(const Job&, const RankProgram&)>& bodies,
               const std::function<void(const std::string&)>& emit);
 
-// Chooses a token by its logit; `unit` in [0, 1) decides. -1: a logit is nan.
+// Chooses a token by its logit; `unit` in [0, 1) decides. -1: a logit is nan, or the best is
+// infinite.
 int64_t ChooseToken(const float* logits, int64_t vocab, double temperature, int64_t top_k, double unit);
 
 }  // namespace piper::runtime

@@ -53,19 +53,23 @@ Status DescribeNonFinite(Executor& executor, Transport& transport, uint64_t step
 
 }  // namespace
 
-Status Evaluate(Executor& executor, Transport& transport, int64_t batches, double& loss) {
+Status Evaluate(Executor& executor, Transport& transport, int64_t batches, double& loss, int& stop_signal) {
   double sum = 0;
+  stop_signal = 0;
+  std::vector<StepReport> all(transport.size());
   for (int64_t batch = 0; batch < batches; ++batch) {
-    StepOutcome outcome;
-    PIPER_RETURN_IF_ERROR(executor.RunEval(static_cast<uint64_t>(batch), outcome));
-    sum += outcome.loss;
-    if (batch + 1 < batches) continue;
-    outcome.loss = sum / static_cast<double>(batches);
-    std::vector<StepOutcome> all(transport.size());
-    PIPER_RETURN_IF_ERROR(transport.Exchange(&outcome, all.data(), sizeof outcome));
+    StepReport mine;
+    PIPER_RETURN_IF_ERROR(executor.RunEval(static_cast<uint64_t>(batch), mine.outcome));
+    sum += mine.outcome.loss;
+    mine.outcome.loss = sum / static_cast<double>(batches);
+    mine.stop_signal = transport.StopRequest();
+    PIPER_RETURN_IF_ERROR(transport.Exchange(&mine, all.data(), sizeof mine));
     for (uint32_t rank = transport.size(); rank-- > 0;) {
-      if (all[rank].loss_known) loss = all[rank].loss;
+      if (all[rank].outcome.loss_known) loss = all[rank].outcome.loss;
+      stop_signal = std::max(stop_signal, static_cast<int>(all[rank].stop_signal));
     }
+    if (stop_signal != 0 && batch + 1 < batches) break;
+    if (batch + 1 == batches) stop_signal = 0;  // too late to matter: the loss is complete
   }
   return {};
 }
@@ -75,8 +79,8 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
   const Job& job = executor.job();
   MetricsWriter metrics;
   if (transport.rank() == 0) {
-    Status opened =
-        metrics.Open(options.metrics_path, options.append_metrics, options.console, options.end_step);
+    Status opened = metrics.Open(options.metrics_path, options.append_metrics, options.console,
+                                 options.end_step, options.first_step);
     if (!opened.ok()) {
       transport.Abort(opened);
       return opened;
@@ -117,10 +121,11 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
     result.steps_done = step + 1;
     bool last = step + 1 == options.end_step;
     double after = Seconds();
-    if ((options.eval_every > 0 && (step + 1) % static_cast<uint64_t>(options.eval_every) == 0) ||
-        (last && options.eval_at_end)) {
-      PIPER_RETURN_IF_ERROR(Evaluate(executor, transport, options.eval_batches, agreed.eval_loss));
-      agreed.eval_known = true;
+    bool evaluates = options.eval_every > 0 && (step + 1) % static_cast<uint64_t>(options.eval_every) == 0;
+    // Whoever asks to stop wants the checkpoint, not the evaluation before it.
+    if ((evaluates || (last && options.eval_at_end)) && stop == 0) {
+      PIPER_RETURN_IF_ERROR(Evaluate(executor, transport, options.eval_batches, agreed.eval_loss, stop));
+      agreed.eval_known = stop == 0;
     }
     if (transport.rank() == 0) {
       StepMetrics line;

@@ -45,7 +45,8 @@ struct TrainerResult {
 Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions& options,
                   const std::function<void(const AgreedStep&)>& done, TrainerResult& result);
 
-// Collective: mean loss over `batches` evaluation batches.
-Status Evaluate(Executor& executor, Transport& transport, int64_t batches, double& loss);
+// Collective: mean loss over `batches` evaluation batches. When a rank is asked to stop, all end after the
+// same batch: `stop_signal` says so, and there is no loss.
+Status Evaluate(Executor& executor, Transport& transport, int64_t batches, double& loss, int& stop_signal);
 
 }  // namespace piper::runtime

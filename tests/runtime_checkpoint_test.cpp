@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "runtime/data.h"
+#include "runtime/metrics.h"
 #include "runtime/safetensors.h"
 #include "runtime/sampler.h"
 #include "runtime/segment.h"
@@ -274,6 +275,36 @@ TEST_F(RuntimeCheckpoint, RemovingALinkLeavesItsTarget) {
   ASSERT_EQ(lstat((root_ + "/step-5").c_str(), &info), 0);
   EXPECT_TRUE(S_ISDIR(info.st_mode));
   EXPECT_EQ(Read("elsewhere/manifest.json"), "{}");
+}
+
+TEST_F(RuntimeCheckpoint, LeftoversAreRestoredOrRemoved) {
+  for (const char* name : {"/.step-3.old", "/.step-4.old", "/step-4", "/.step-5.tmp", "/.step-x.tmp"}) {
+    ASSERT_EQ(mkdir((root_ + name).c_str(), 0755), 0);
+    std::ofstream(root_ + name + "/manifest.json") << name;
+  }
+  RestoreReplaced(root_);
+  RemoveUnfinished(root_);
+  EXPECT_EQ(Read("step-3/manifest.json"), "/.step-3.old");
+  EXPECT_EQ(Read("step-4/manifest.json"), "/step-4");
+  for (const char* name : {"/.step-3.old", "/.step-4.old", "/.step-5.tmp"}) {
+    EXPECT_NE(access((root_ + name).c_str(), F_OK), 0) << name;
+  }
+  EXPECT_EQ(access((root_ + "/.step-x.tmp").c_str(), F_OK), 0);  // not ours
+}
+
+TEST_F(RuntimeCheckpoint, AResumedRunDropsTheLaterMetrics) {
+  std::string path = root_ + "/metrics.jsonl";
+  std::ofstream(path) << "{\"step\":9}\n{\"step\":10}\n{\"step\":11}\n{\"st";
+  {
+    MetricsWriter metrics;
+    ASSERT_TRUE(metrics.Open(path, true, false, 20, 10).ok());
+    StepMetrics line;
+    line.step = 11;
+    metrics.Write(line);
+  }
+  std::string text = Read("metrics.jsonl");
+  EXPECT_EQ(text.find("{\"step\":9}\n{\"step\":10}\n{\"step\":11,"), 0u) << text;
+  EXPECT_EQ(text.find("step", text.find("11,")), text.rfind("step")) << text;  // "step_ms" only
 }
 
 TEST_F(RuntimeCheckpoint, OnlyTheCanonicalNameIsACheckpoint) {

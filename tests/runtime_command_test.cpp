@@ -1,6 +1,7 @@
 // The command line, the environment of launchers, metrics lines and the choice of tokens.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -124,8 +125,14 @@ TEST(RuntimeCommand, TokensAreChosenByWeight) {
   for (int i = 0; i < 10000; ++i) ++count[ChooseToken(logits, 4, 1, 2, i / 10000.0)];
   EXPECT_EQ(count[0] + count[3], 0);
   EXPECT_NEAR(count[1] / 10000.0, 1 / (1 + std::exp(-1.0)), 1e-3);
+  logits[3] = -INFINITY;  // never chosen
+  EXPECT_EQ(ChooseToken(logits, 4, 1, 0, 0.9999), 2);
+  logits[2] = INFINITY;
+  EXPECT_EQ(ChooseToken(logits, 4, 1, 0, 0.5), -1);
   logits[2] = NAN;
   EXPECT_EQ(ChooseToken(logits, 4, 1, 0, 0.5), -1);
+  std::fill_n(logits, 4, -INFINITY);
+  EXPECT_EQ(ChooseToken(logits, 4, 0, 0, 0.5), -1);
 }
 
 }  // namespace
