@@ -126,7 +126,7 @@ TEST(RuntimeCommand, TokensAreChosenByWeight) {
   EXPECT_EQ(count[0] + count[3], 0);
   EXPECT_NEAR(count[1] / 10000.0, 1 / (1 + std::exp(-1.0)), 1e-3);
   logits[3] = -INFINITY;  // never chosen
-  EXPECT_EQ(ChooseToken(logits, 4, 1, 0, 0.9999), 2);
+  EXPECT_EQ(ChooseToken(logits, 4, 1, 0, 0.9999), 0);
   logits[2] = INFINITY;
   EXPECT_EQ(ChooseToken(logits, 4, 1, 0, 0.5), -1);
   logits[2] = NAN;
