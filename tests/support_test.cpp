@@ -32,6 +32,40 @@ TEST(Diagnostics, HumanFormHasCaretNotesAndHint) {
             "hint: did you mean 'y'?\n");
 }
 
+// The caret stands below what it means, and nothing of the source, a message or a path acts on the terminal.
+TEST(Diagnostics, UnicodeAndControlCharacters) {
+  SourceManager sources;
+  std::string text = "let x = \"\xc3\xa4\xe4\xb8\xad\x1b[31m\xc2\x9b\xe2\x80\xae\xff\" + yy\n";
+  FileId file = sources.Add("a\x1b\n\xff b.piper", text);
+  DiagnosticEngine diag(sources);
+  auto at = static_cast<uint32_t>(text.find("yy"));
+  diag.Error({file, at, at + 2}, DiagKind::kUnknownName, "'\x1b\xc3\xa4\xff' is not defined");
+  EXPECT_EQ(diag.Render(DiagnosticEngine::Format::kHuman, false),
+            "a  ? b.piper:1:" + std::to_string(at + 1) + ": error: ' \xc3\xa4?' is not defined [unknown-name]\n" +
+                "  let x = \"\xc3\xa4\xe4\xb8\xad [31m  ?\" + yy\n" + "  " + std::string(24, ' ') + "^~\n");
+  std::string sarif = diag.Render(DiagnosticEngine::Format::kSarif, false);
+  EXPECT_NE(sarif.find("\"a%1B%0A%FF%20b.piper\""), std::string::npos) << sarif;
+  EXPECT_NE(sarif.find("\"startColumn\": 24"), std::string::npos) << sarif;
+  std::string json = diag.Render(DiagnosticEngine::Format::kJson, false);
+  EXPECT_EQ(json.find('\x1b'), std::string::npos);
+  EXPECT_EQ(json.find('\xff'), std::string::npos);
+}
+
+// A range at the end of a line of 100,000 two-byte characters.
+TEST(Diagnostics, LongLinesAreWindows) {
+  SourceManager sources;
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "\xc3\xa4";
+  text += "(((";
+  FileId file = sources.Add("a.piper", text);
+  DiagnosticEngine diag(sources);
+  diag.Error({file, 200'001, 200'003}, DiagKind::kSyntax, "no");
+  std::string human = diag.Render(DiagnosticEngine::Format::kHuman, false);
+  EXPECT_LT(human.size(), 400u);
+  EXPECT_NE(human.find("\xc3\xa4(((\n"), std::string::npos) << human;
+  EXPECT_NE(human.find(" ^~\n"), std::string::npos) << human;
+}
+
 TEST(Diagnostics, ErrorsAreBounded) {
   SourceManager sources;
   FileId file = sources.Add("a.piper", "x\n");
@@ -39,6 +73,9 @@ TEST(Diagnostics, ErrorsAreBounded) {
   for (int i = 0; i < 100; ++i) diag.Error({file, 0, 1}, DiagKind::kSyntax, "no").Hint("none");
   EXPECT_EQ(diag.error_count(), 100u);
   EXPECT_EQ(diag.diagnostics().size(), DiagnosticEngine::kMaxErrors);
+  for (int i = 0; i < 100; ++i) diag.Warning({file, 0, 1}, DiagKind::kSyntax, "hm").Hint("none");
+  EXPECT_EQ(diag.diagnostics().size(), 2 * DiagnosticEngine::kMaxErrors);
+  EXPECT_NE(diag.Render(DiagnosticEngine::Format::kHuman, false).find("80 more warnings not shown"), std::string::npos);
 }
 
 TEST(Units, ScalesAreExact) {

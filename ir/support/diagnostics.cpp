@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <llvm/ADT/StringExtras.h>
+#include <llvm/Support/ConvertUTF.h>
 #include <llvm/Support/JSON.h>
+#include <llvm/Support/Unicode.h>
 #include <llvm/Support/raw_ostream.h>
 
 namespace piper::ir {
@@ -18,38 +21,86 @@ constexpr std::string_view kNames[] = {
 
 llvm::StringRef Ref(std::string_view text) { return {text.data(), text.size()}; }
 
-// One located line with its caret. Control bytes of the source never reach the terminal.
+// What is shown for the character at the front of `text`, which has that many bytes. Nothing of the source acts on a
+// terminal: control and format characters become a blank, bytes that are no UTF-8 a question mark.
+std::string_view ShownCharacter(std::string_view text, size_t* bytes) {
+  auto lead = static_cast<unsigned char>(text[0]);
+  *bytes = 1;
+  if (lead < 0x80) return lead < 0x20 || lead == 0x7f ? std::string_view(" ") : text.substr(0, 1);
+  size_t size = llvm::getNumBytesForUTF8(lead);
+  const auto* at = reinterpret_cast<const llvm::UTF8*>(text.data());
+  llvm::UTF32 point = 0;
+  if (size > text.size() ||
+      llvm::convertUTF8Sequence(&at, at + size, &point, llvm::strictConversion) != llvm::conversionOK) {
+    return "?";
+  }
+  *bytes = size;
+  return llvm::sys::unicode::isPrintable(static_cast<int>(point)) ? text.substr(0, size) : std::string_view(" ");
+}
+
+std::string Printable(std::string_view text) {
+  std::string shown;
+  for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) shown += ShownCharacter(text.substr(at), &bytes);
+  return shown;
+}
+
+size_t Columns(std::string_view shown) {
+  return static_cast<size_t>(std::max(0, llvm::sys::unicode::columnWidthUTF8(Ref(shown))));
+}
+
+// One located line with its caret.
 void RenderAt(const SourceManager& sources, SourceRange range, std::string_view label, std::string_view colour,
               std::string_view message, std::string_view suffix, bool use_colour, std::string* out) {
   std::string_view bold = use_colour ? "\x1b[1m" : "";
   std::string_view reset = use_colour ? "\x1b[0m" : "";
   std::string_view tint = use_colour ? colour : std::string_view();
-  if (range.valid()) *out += fmt::format("{}{}: {}", bold, sources.Describe(range), reset);
-  *out += fmt::format("{}{}:{} {}{}\n", tint, label, reset, message, suffix);
+  if (range.valid()) *out += fmt::format("{}{}: {}", bold, Printable(sources.Describe(range)), reset);
+  *out += fmt::format("{}{}:{} {}{}\n", tint, label, reset, Printable(message), suffix);
   if (!range.valid()) return;
   LineColumn at = sources.Position(range.file, range.begin);
   std::string_view line = sources.Line(range.file, at.line);
-  // A long line is shown as a window around the range.
+  // A long line is shown as a window around the range, which begins with a whole character.
   constexpr size_t kWindow = 100;
-  size_t first = 0;
-  size_t column = at.column - 1;
-  if (column > kWindow) first = column - kWindow / 2;
-  std::string shown;
-  for (char c : line.substr(std::min(first, line.size()), kWindow + 20)) {
-    shown += (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) ? ' ' : c;
-  }
-  *out += fmt::format("  {}\n", shown);
-  size_t length = std::max<size_t>(1, std::min<size_t>(range.end - range.begin, line.size() - std::min(column, line.size())));
-  std::string caret(column - first, ' ');
+  size_t begin = std::min<size_t>(at.column - 1, line.size());
+  size_t end = std::min<size_t>(begin + (range.end - range.begin), line.size());
+  size_t first = begin > kWindow ? begin - kWindow / 2 : 0;
+  while (first < begin && (static_cast<unsigned char>(line[first]) & 0xc0) == 0x80) ++first;
+  size_t last = std::min(line.size(), first + kWindow + 20);
+  while (last < line.size() && (static_cast<unsigned char>(line[last]) & 0xc0) == 0x80) ++last;
+  end = std::min(end, last);
+  *out += fmt::format("  {}\n", Printable(line.substr(first, last - first)));
+  std::string caret(Columns(Printable(line.substr(first, begin - first))), ' ');
   caret += '^';
-  caret.append(std::min(length - 1, kWindow), '~');
+  size_t length = end > begin ? Columns(Printable(line.substr(begin, end - begin))) : 1;
+  caret.append(std::max<size_t>(length, 1) - 1, '~');
   *out += fmt::format("  {}{}{}\n", tint, caret, reset);
+}
+
+llvm::json::Value Json(std::string_view text) { return llvm::json::fixUTF8(Ref(text)); }
+
+// A path as a relative reference (RFC 3986).
+std::string Uri(std::string_view path) {
+  std::string uri;
+  for (char c : path) {
+    bool plain = llvm::isAlnum(c) || std::string_view("/-._~").find(c) != std::string_view::npos;
+    uri += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return uri;
+}
+
+// The same position with a column that counts code points.
+LineColumn CodePoints(const SourceManager& sources, FileId file, LineColumn at) {
+  std::string_view line = sources.Line(file, at.line).substr(0, at.column - 1);
+  auto continued = std::count_if(line.begin(), line.end(),
+                                 [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; });
+  at.column -= static_cast<uint32_t>(continued);
+  return at;
 }
 
 llvm::json::Object Location(const SourceManager& sources, SourceRange range) {
   LineColumn begin = sources.Position(range.file, range.begin);
   LineColumn end = sources.Position(range.file, range.end);
-  return llvm::json::Object{{"file", Ref(sources.Name(range.file))},
+  return llvm::json::Object{{"file", Json(sources.Name(range.file))},
                             {"line", begin.line},
                             {"column", begin.column},
                             {"endLine", end.line},
@@ -57,11 +108,11 @@ llvm::json::Object Location(const SourceManager& sources, SourceRange range) {
 }
 
 llvm::json::Object SarifLocation(const SourceManager& sources, SourceRange range) {
-  LineColumn begin = sources.Position(range.file, range.begin);
-  LineColumn end = sources.Position(range.file, range.end);
+  LineColumn begin = CodePoints(sources, range.file, sources.Position(range.file, range.begin));
+  LineColumn end = CodePoints(sources, range.file, sources.Position(range.file, range.end));
   return llvm::json::Object{
       {"physicalLocation",
-       llvm::json::Object{{"artifactLocation", llvm::json::Object{{"uri", Ref(sources.Name(range.file))}}},
+       llvm::json::Object{{"artifactLocation", llvm::json::Object{{"uri", Uri(sources.Name(range.file))}}},
                           {"region", llvm::json::Object{{"startLine", begin.line},
                                                         {"startColumn", begin.column},
                                                         {"endLine", end.line},
@@ -108,6 +159,7 @@ DiagnosticEngine::Builder DiagnosticEngine::Error(SourceRange range, DiagKind ki
 }
 
 DiagnosticEngine::Builder DiagnosticEngine::Warning(SourceRange range, DiagKind kind, std::string message) {
+  if (++warning_count_ > kMaxErrors) return Builder(this, SIZE_MAX);
   diagnostics_.push_back({Severity::kWarning, kind, range, std::move(message), {}});
   return Builder(this, diagnostics_.size() - 1);
 }
@@ -118,7 +170,7 @@ DiagnosticEngine::Builder DiagnosticEngine::Last() {
 
 void DiagnosticEngine::Clear() {
   diagnostics_.clear();
-  error_count_ = 0;
+  error_count_ = warning_count_ = 0;
 }
 
 std::string DiagnosticEngine::Render(Format format, bool colour) const {
@@ -135,6 +187,7 @@ std::string DiagnosticEngine::Render(Format format, bool colour) const {
       }
     }
     if (error_count_ > kMaxErrors) out += fmt::format("{} more errors not shown\n", error_count_ - kMaxErrors);
+    if (warning_count_ > kMaxErrors) out += fmt::format("{} more warnings not shown\n", warning_count_ - kMaxErrors);
     return out;
   }
   llvm::json::Array items;
@@ -144,8 +197,8 @@ std::string DiagnosticEngine::Render(Format format, bool colour) const {
     llvm::json::Array notes;
     llvm::json::Array related;
     for (const DiagNote& note : d.notes) {
-      llvm::json::Object n{{"message", note.message}};
-      llvm::json::Object r{{"message", llvm::json::Object{{"text", note.message}}}};
+      llvm::json::Object n{{"message", Json(note.message)}};
+      llvm::json::Object r{{"message", llvm::json::Object{{"text", Json(note.message)}}}};
       if (note.range.valid()) {
         n["location"] = Location(sources_, note.range);
         for (auto& [key, value] : SarifLocation(sources_, note.range)) r[key] = value;
@@ -154,14 +207,14 @@ std::string DiagnosticEngine::Render(Format format, bool colour) const {
       related.push_back(std::move(r));
     }
     if (format == Format::kJson) {
-      llvm::json::Object item{{"severity", level}, {"kind", Ref(DiagKindName(d.kind))}, {"message", d.message}};
+      llvm::json::Object item{{"severity", level}, {"kind", Ref(DiagKindName(d.kind))}, {"message", Json(d.message)}};
       if (d.range.valid()) item["location"] = Location(sources_, d.range);
       item["notes"] = std::move(notes);
       items.push_back(std::move(item));
     } else {
       llvm::json::Object item{{"ruleId", Ref(DiagKindName(d.kind))},
                               {"level", level},
-                              {"message", llvm::json::Object{{"text", d.message}}}};
+                              {"message", llvm::json::Object{{"text", Json(d.message)}}}};
       if (d.range.valid()) item["locations"] = llvm::json::Array{SarifLocation(sources_, d.range)};
       if (!related.empty()) item["relatedLocations"] = std::move(related);
       items.push_back(std::move(item));
@@ -173,6 +226,7 @@ std::string DiagnosticEngine::Render(Format format, bool colour) const {
       {"$schema", "https://json.schemastore.org/sarif-2.1.0.json"},
       {"runs", llvm::json::Array{llvm::json::Object{
                    {"tool", llvm::json::Object{{"driver", llvm::json::Object{{"name", "piper"}}}}},
+                   {"columnKind", "unicodeCodePoints"},
                    {"results", std::move(items)}}}}});
 }
 

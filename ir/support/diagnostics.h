@@ -56,7 +56,7 @@ class DiagnosticEngine {
     size_t index_;
   };
 
-  // After kMaxErrors further errors are counted and dropped.
+  // After kMaxErrors further errors are counted and dropped; warnings likewise.
   static constexpr size_t kMaxErrors = 20;
   Builder Error(SourceRange range, DiagKind kind, std::string message);
   Builder Warning(SourceRange range, DiagKind kind, std::string message);
@@ -71,14 +71,15 @@ class DiagnosticEngine {
   void Clear();
 
   enum class Format { kHuman, kJson, kSarif };
-  // Human: "file:line:col: error: message [kind]", the line, a caret, then the notes likewise.
+  // Human: "file:line:col: error: message [kind]", the line, a caret, then the notes likewise. Columns count bytes, in
+  // SARIF code points. Control characters and broken UTF-8 of sources, names and messages are never written.
   std::string Render(Format format, bool colour) const;
 
  private:
   const SourceManager& sources_;
   std::vector<Diagnostic> diagnostics_;
   Diagnostic dropped_;
-  size_t error_count_ = 0;
+  size_t error_count_ = 0, warning_count_ = 0;
 };
 
 }  // namespace piper::ir
