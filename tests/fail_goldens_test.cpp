@@ -15,6 +15,10 @@
 
 #include "frontend/frontend.h"
 #include "frontend/test_runner.h"
+#include "ir/check/gradients.h"
+#include "ir/check/order.h"
+#include "ir/dag/dag_text.h"
+#include "ir/directives/directives.h"
 #include "ir/pipeline.h"
 #include "ir/support/diagnostics.h"
 #include "ir/support/source.h"
@@ -29,7 +33,27 @@ struct Case {
   std::string path, source, expected;  // `source` ends before the marker
   std::vector<std::string> overrides;
   bool run_tests = false;
+  std::vector<std::pair<std::string, std::string>> edits;  // of the IR text
+  bool expanded = false;                                   // by `repeat`: `text` is not what the file holds
+  std::string text;
 };
+
+void ReplaceAll(const std::string& from, const std::string& to, std::string* text) {
+  for (size_t at = 0; (at = text->find(from, at)) != std::string::npos; at += to.size()) {
+    text->replace(at, from.size(), to);
+  }
+}
+
+// "WORD = COUNT PIECE"
+void Repeat(const std::string& rule, Case* test) {
+  size_t equals = rule.find(" = ");
+  std::string count = rule.substr(equals + 3);
+  size_t space = count.find(' ');
+  std::string piece = count.substr(space + 1), all;
+  for (int64_t n = std::stoll(count); n > 0; --n) all += piece;
+  ReplaceAll(rule.substr(0, equals), all, &test->text);
+  test->expanded = true;
+}
 
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -47,14 +71,44 @@ Case ReadCase(const std::string& path) {
   } else {
     result.expected = text.substr(marker + sizeof kMarker - 1);
   }
+  std::vector<std::string> repeats;
   for (size_t line = 0; line < result.source.size();) {
     size_t end = std::min(result.source.find('\n', line), result.source.size());
     std::string content = result.source.substr(line, end - line);
+    if (content.rfind("// repeat: ", 0) == 0) {
+      repeats.push_back(content.substr(11));
+    } else {
+      result.text += content + "\n";
+    }
+    if (content.rfind("// edit: ", 0) == 0) {
+      size_t arrow = content.find(" => ");
+      result.edits.emplace_back(content.substr(9, arrow - 9), content.substr(std::min(arrow + 4, content.size())));
+    }
     if (content.rfind("// set: ", 0) == 0) result.overrides.push_back(content.substr(8));
     if (content == "// run: test") result.run_tests = true;
     line = end + 1;
   }
+  for (const std::string& rule : repeats) Repeat(rule, &result);
   return result;
+}
+
+// Edits the IR text of a good program, and proves what it says.
+void Sabotage(const Case& test, const ir::Program& program, ir::SourceManager& sources, ir::DiagnosticEngine& diag) {
+  std::optional<ir::BuiltDag> built = ir::BuildDag(program, false, diag);
+  ASSERT_TRUE(built);
+  std::string text = ir::DagToText(built->dag, &sources);
+  for (const auto& [from, to] : test.edits) {
+    size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from << "\n" << text;
+    if (!to.empty()) {
+      ReplaceAll(from, to, &text);
+      continue;
+    }
+    size_t begin = text.rfind('\n', at) + 1;
+    text.erase(begin, text.find('\n', at) + 1 - begin);
+  }
+  std::optional<ir::Dag> dag = ir::ParseDag(sources.Add("plan.ir", text), diag);
+  if (dag && ir::CheckOrder(*dag, diag)) ir::CheckGradients(*dag, built->regions, diag);
 }
 
 // Plans as the tools make them, without the numbers: figures of the simulation only.
@@ -77,18 +131,27 @@ std::string Refuse(const Case& test, std::set<ir::DiagKind>* kinds) {
   ir::DiagnosticEngine diag(sources);
   frontend::LoadOptions options;
   options.overrides = test.overrides;
+  if (test.expanded) options.text = test.text;
   if (test.run_tests) {
     Plans plans;
     frontend::RunTests(test.path, options, "", plans, sources, diag);
   } else {
     std::optional<ir::Program> program = frontend::LoadProgram(test.path, options, sources, diag);
     EXPECT_EQ(program.has_value(), !diag.HasErrors());
-    if (program) {
+    if (program && !test.edits.empty()) {
+      Sabotage(test, *program, sources, diag);
+    } else if (program) {
       bool planned = ir::BuildPlan(*program, diag).has_value();
       EXPECT_EQ(planned, !diag.HasErrors());
     }
   }
-  for (const ir::Diagnostic& diagnostic : diag.diagnostics()) kinds->insert(diagnostic.kind);
+  for (const ir::Diagnostic& diagnostic : diag.diagnostics()) {
+    kinds->insert(diagnostic.kind);
+    EXPECT_TRUE(diagnostic.range.valid()) << "nowhere: " << diagnostic.message;
+    bool hint = std::any_of(diagnostic.notes.begin(), diagnostic.notes.end(),
+                            [](const ir::DiagNote& note) { return note.message.rfind("hint: ", 0) == 0; });
+    EXPECT_TRUE(hint) << "no hint: " << diagnostic.message;
+  }
   return diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
 }
 
@@ -133,17 +196,9 @@ TEST(FailGoldens, EveryCaseIsRefusedAsItSays) {
     EXPECT_EQ(actual, test.expected);
   }
   if (update) return;
-  // What no `.piper` text of sensible size can provoke has its tests elsewhere.
-  const std::set<ir::DiagKind> elsewhere = {
-      ir::DiagKind::kFileTooLarge,  // frontend_parser_errors_test
-      ir::DiagKind::kGradientMissing,
-      ir::DiagKind::kGradientDouble,  // sabotaged IR text: the directives derive
-      ir::DiagKind::kGradientScale,
-      ir::DiagKind::kBadIrText,  // what would have to be wrong
-  };
   for (ir::DiagKind kind : ir::AllDiagKinds()) {
-    EXPECT_NE(kinds.count(kind) != 0, elsewhere.count(kind) != 0)
-        << ir::DiagKindName(kind) << ": every kind of diagnostic needs a golden, tests/fail/fail_*.piper";
+    EXPECT_TRUE(kinds.count(kind)) << ir::DiagKindName(kind)
+                                   << ": every kind of diagnostic needs a golden, tests/fail/fail_*.piper";
   }
 }
 
