@@ -218,6 +218,8 @@ Value Interpreter::Convert(Value value, const TypeRef* type, SourceRange range, 
                fmt::format("{} must be of type {}, but is {}", label(), sources_.Text(type->range),
                            DescribeValue(value)));
     error.Note(type->range, "declared here");
+    std::string_view wanted = sources_.Text(type->range);
+    if (std::string hint = HintFor(wanted, value); !hint.empty()) error.Hint(hint);
     Throw();
   }
   if (type->kind == TypeKind::kName) {

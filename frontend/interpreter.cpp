@@ -113,12 +113,39 @@ void Interpreter::FailNearest(SourceRange range, DiagKind kind, std::string mess
        near.empty() ? std::move(otherwise) : fmt::format("did you mean '{}'?", near));
 }
 
+std::string HintFor(std::string_view wanted, const Value& got) {
+  struct Example {
+    std::string_view wanted, hint;
+  };
+  static constexpr Example kExamples[] = {
+      {"an int", "write a whole number; div(a, b) divides without a remainder, round(x) rounds"},
+      {"a number", "write a number without a unit: 0.5"},
+      {"a bool", "compare something: n > 0, or write true or false"},
+      {"a string", "write it in double quotes"},
+      {"a list or a range", "write a range `0..n` or a list `[a, b]`"},
+      {"a schedule", "call a function that yields steps, such as schedules.gpipe(s, p, m)"},
+      {"a strategy", "for example `strategies.data_parallel(2)`"},
+      {"a topology", "for example `topologies.local(ranks = 4)`"},
+      {"a module", "for example `gpt.GPT(layers = 4, ..)`"},
+      {"a selector", "write it in brackets: [layer = 0]"},
+      {"an axis", "`mesh (pp = 4)` names the axis pp"},
+  };
+  if (wanted == "a bool" && got.is(ValueKind::kInt)) return fmt::format("compare it: {} != 0", ValueText(got));
+  if (got.is(ValueKind::kModule) || got.is(ValueKind::kNamespace)) return "name what is inside it, or call it";
+  for (const Example& example : kExamples) {
+    // "an int" in a sentence, `int` as a declared type.
+    std::string_view type = example.wanted.substr(example.wanted.find(' ') + 1);
+    if (wanted == example.wanted || wanted == type) return std::string(example.hint);
+  }
+  return "";
+}
+
 void Interpreter::FailType(SourceRange range, std::string_view what, std::string_view wanted,
                            const Value& got) {
   if (got.is(ValueKind::kPoison)) throw Abort{};
   bool units = got.is(ValueKind::kQuantity);
   Fail(range, units ? DiagKind::kUnitMismatch : DiagKind::kTypeMismatch,
-       fmt::format("{} must be {}, not {}", what, wanted, DescribeValue(got)));
+       fmt::format("{} must be {}, not {}", what, wanted, DescribeValue(got)), HintFor(wanted, got));
 }
 
 double Interpreter::LoopShare() const {

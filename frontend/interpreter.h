@@ -76,6 +76,10 @@ struct StrategySession {
   int refusals = 0;                    // directives that failed
 };
 
+// What would be a value of the wanted type ("an int", or `int` as declared); empty where nothing better than the kind's
+// own hint is known.
+std::string HintFor(std::string_view wanted, const Value& got);
+
 // A model graph under construction.
 struct GraphSession {
   GraphSession(ir::Graph* graph, ir::DiagnosticEngine* diag) : builder(graph, diag) {}

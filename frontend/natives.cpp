@@ -85,7 +85,7 @@ class Args {
   [[noreturn]] void Range(size_t i, std::string_view rule, DiagKind kind = DiagKind::kOutOfRange) {
     interpreter_.Fail(
         args_[i]->range, kind,
-        fmt::format("{} of {} {}, not {}", What(i), native_.name, rule, ValueText(args_[i]->value)));
+        fmt::format("{} of {} {}, but is {}", What(i), native_.name, rule, ValueText(args_[i]->value)));
   }
   std::string What(size_t i) const { return fmt::format("'{}'", params_[i]); }
   std::string Form() const { return fmt::format("the form is {}", native_.signature); }
@@ -432,7 +432,7 @@ Value Sgd(Interpreter& in, NativeCall& call) {
   spec.matrices_only = args.Flag(4, false);
   spec.parameter_names = Patterns(in, args, 5);
   if (!(spec.momentum >= 0 && spec.momentum < 1)) args.Range(1, "lies in [0, 1)", DiagKind::kBadOptimizer);
-  if (spec.nesterov && spec.momentum == 0) args.Range(2, "needs a momentum", DiagKind::kBadOptimizer);
+  if (spec.nesterov && spec.momentum == 0) args.Range(2, "needs a positive momentum", DiagKind::kBadOptimizer);
   if (spec.weight_decay < 0) args.Range(3, "must not be negative", DiagKind::kBadOptimizer);
   return MakeOptimizer(std::move(spec));
 }

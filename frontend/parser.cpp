@@ -324,8 +324,7 @@ class FileParser {
     if (text_.size() <= kMaxFileBytes) return true;
     diag_
         .Error({file_, 0, 1}, ir::DiagKind::kFileTooLarge,
-               fmt::format("the file has {} bytes; at most {} are read", text_.size(), kMaxFileBytes))
-        .Hint("move bulky numbers to a table: table from \"x.csv\"");
+               fmt::format("the file has {} bytes; at most {} are read", text_.size(), kMaxFileBytes));
     return false;
   }
 

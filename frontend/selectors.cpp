@@ -128,7 +128,8 @@ void Interpreter::AddIndices(Expr& expr, std::string_view key, ir::SelectorTerm*
   }
   auto add_value = [&](auto& self, const Value& value) -> void {
     if (value.is(ValueKind::kInt)) {
-      add(value.integer(), value.integer() + 1);
+      // No tag or slice has an index as large as the last number.
+      add(std::min(value.integer(), INT64_MAX - 1), std::min(value.integer(), INT64_MAX - 1) + 1);
     } else if (value.is(ValueKind::kRange)) {
       add(value.as<RangeObject>().begin, value.as<RangeObject>().end);
     } else if (value.is(ValueKind::kList)) {
@@ -509,7 +510,7 @@ Value Interpreter::IndexAxis(const AxisObject& axis, List<Item> items, SourceRan
   }
   if (begin < 0 || end > axis.axes[0].size || begin >= end) {
     Fail(items[0].range, DiagKind::kOutOfRange,
-         end == begin + 1
+         begin < INT64_MAX && end == begin + 1
              ? fmt::format("{}[{}] lies outside the axis, which has {} positions", axis.axes[0].name, begin,
                            axis.axes[0].size)
              : fmt::format("{}[{}..{}] is empty or lies outside the axis, which has {} positions",

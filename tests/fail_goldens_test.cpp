@@ -148,9 +148,6 @@ std::string Refuse(const Case& test, std::set<ir::DiagKind>* kinds) {
   for (const ir::Diagnostic& diagnostic : diag.diagnostics()) {
     kinds->insert(diagnostic.kind);
     EXPECT_TRUE(diagnostic.range.valid()) << "nowhere: " << diagnostic.message;
-    bool hint = std::any_of(diagnostic.notes.begin(), diagnostic.notes.end(),
-                            [](const ir::DiagNote& note) { return note.message.rfind("hint: ", 0) == 0; });
-    EXPECT_TRUE(hint) << "no hint: " << diagnostic.message;
   }
   return diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
 }

@@ -1,6 +1,7 @@
 #include "ir/check/order.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -189,7 +190,19 @@ class OrderCheck {
     auto error = diag_.Error(OriginOf(best[0].from), DiagKind::kCycle,
                              fmt::format("{} waits for itself: {} nodes wait for each other in a cycle",
                                          dag_.NodeName(best[0].from), best.size()));
-    for (size_t i = 0; i < best.size() && i < kMaxNotes; ++i) {
+    // What one step of an order runs in a row is one thing to a reader.
+    std::vector<size_t> shown;
+    for (size_t i = 0; i < best.size(); ++i) {
+      SourceRange from = OriginOf(best[i].from);
+      bool within = best[i].why == Why::kData && from.valid() && from == OriginOf(best[i].to);
+      if (!within) shown.push_back(i);
+    }
+    if (shown.size() < 2) {
+      shown.resize(best.size());
+      std::iota(shown.begin(), shown.end(), size_t{0});
+    }
+    for (size_t note = 0; note < shown.size() && note < kMaxNotes; ++note) {
+      size_t i = shown[note];
       const Hop& hop = best[i];
       std::string to = dag_.NodeName(hop.to);
       // The next hop leaves another part of the same atomic node.
@@ -210,7 +223,7 @@ class OrderCheck {
           break;
       }
     }
-    if (best.size() > kMaxNotes) error.Note({}, fmt::format("and {} more", best.size() - kMaxNotes));
+    if (shown.size() > kMaxNotes) error.Note({}, fmt::format("and {} more", shown.size() - kMaxNotes));
   }
 
   // The step that lists a node; else what made its template.

@@ -329,24 +329,81 @@ class OrderReader {
     bool ordered = std::any_of(result_->streams.begin(), result_->streams.end(),
                                [&](const ListedStream& l) { return l.stream == compute_; });
     if (!ordered || reports_ > 0) return;
-    int64_t missing = 0;
+    // Mostly a whole step is left out, B[stage = 0, mb = 1] say: then it is one report.
+    struct Left {
+      TemplateId first = 0;
+      NodeId node = 0;
+      int64_t nodes = 0, missing = 0;
+      bool whole() const { return missing == nodes; }
+    };
+    std::map<std::tuple<int64_t, int32_t, Pass>, Left> steps;  // by stage, microbatch, pass
     for (TemplateId t : templates_) {
       const NodeTemplate& node = dag_.templates[t];
       if (node.kind != NodeKind::kCompute) continue;
       for (NodeId id = dag_.first_node[t]; id < dag_.first_node[t + 1]; ++id) {
+        Left& left = steps[{StageOf(node), Microbatch(t, id), node.pass}];
+        ++left.nodes;
         if (listed_[id] != 0) continue;
-        if (++missing <= 3) ReportMissing(t, id);
+        if (left.missing++ == 0) left.first = t, left.node = id;
       }
     }
-    if (missing > 3)
+    constexpr size_t kShown = 3;
+    size_t missing = 0;
+    for (auto& [key, left] : steps) {
+      if (left.missing == 0) continue;
+      const auto& [stage, mb, pass] = key;
+      auto other = steps.find({stage, mb, pass == Pass::kBI ? Pass::kBW : Pass::kBI});
+      bool both = pass != Pass::kF && left.whole() && other != steps.end() && other->second.whole() &&
+                  other->second.missing > 0;
+      if (both) other->second.missing = 0;  // said here
+      if (left.whole()) {
+        if (++missing > kShown) continue;
+        std::string name = fmt::format("{}[{}{}]", both ? "B" : PassName(pass),
+                                       stage < 0 ? "" : fmt::format("{} = {}, ", context_.stage_tag, stage), Split(mb));
+        ReportMissing(left.first, left.node, name);
+        continue;
+      }
+      for (TemplateId t : templates_) {
+        const NodeTemplate& node = dag_.templates[t];
+        if (node.kind != NodeKind::kCompute || node.pass != pass || StageOf(node) != stage) continue;
+        if (mb < node.mb_begin || mb >= node.mb_end) continue;
+        NodeId id = dag_.first_node[t] + static_cast<NodeId>(mb - node.mb_begin);
+        if (listed_[id] != 0 || ++missing > kShown) continue;
+        std::string tags;
+        for (const TagInstance& tag : node.tags) tags += fmt::format("{} = {}, ", tag.name, tag.index);
+        ReportMissing(t, id, fmt::format("{}[{}{}]", PassName(pass), tags, Split(mb)));
+      }
+    }
+    if (missing > kShown)
       diag_.Error(directive_->range, DiagKind::kOrderMissing,
-                  fmt::format("{} more nodes are missing from the order on {}", missing - 3,
+                  fmt::format("{} more steps are missing from the order on {}", missing - kShown,
                               dag_.groups[host_].text));
   }
 
-  void ReportMissing(TemplateId t, NodeId id) {
-    const NodeTemplate& node = dag_.templates[t];
-    int32_t mb = node.mb_begin + static_cast<int32_t>(id - dag_.first_node[t]);
+  // -1 without a cut.
+  int64_t StageOf(const NodeTemplate& node) const {
+    for (const TagInstance& tag : node.tags) {
+      if (tag.name == context_.stage_tag) return tag.index;
+    }
+    return -1;
+  }
+
+  int32_t Microbatch(TemplateId t, NodeId id) const {
+    return dag_.templates[t].mb_begin + static_cast<int32_t>(id - dag_.first_node[t]);
+  }
+
+  // "dir = 0, mb = 3"
+  std::string Split(int64_t mb) const {
+    std::string split;
+    for (size_t i = dag_.split_dims.size(); i-- > 0;) {
+      const auto& [name, size] = dag_.split_dims[i];
+      split = fmt::format("{} = {}{}{}", name, mb % size, split.empty() ? "" : ", ", split);
+      mb /= size;
+    }
+    return split;
+  }
+
+  void ReportMissing(TemplateId t, NodeId id, const std::string& name) {
     // The nearest listed instance of the same template shows where it belongs.
     NodeId near = id;
     for (NodeId distance = 1; distance < dag_.first_node[t + 1] - dag_.first_node[t] && near == id;
@@ -356,18 +413,8 @@ class OrderReader {
       else if (id + distance < dag_.first_node[t + 1] && listed_[id + distance] != 0)
         near = id + distance;
     }
-    std::string tags;
-    for (const TagInstance& tag : node.tags) tags += fmt::format("{} = {}, ", tag.name, tag.index);
-    std::string split;
-    int64_t rest = mb;
-    for (size_t i = dag_.split_dims.size(); i-- > 0;) {
-      const auto& [name, size] = dag_.split_dims[i];
-      split = fmt::format("{} = {}{}{}", name, rest % size, split.empty() ? "" : ", ", split);
-      rest /= size;
-    }
     auto error = diag_.Error(directive_->range, DiagKind::kOrderMissing,
-                             fmt::format("the order on {} leaves out {}[{}{}]", dag_.groups[host_].text,
-                                         PassName(node.pass), tags, split));
+                             fmt::format("the order on {} leaves out {}", dag_.groups[host_].text, name));
     if (near != id) {
       error.Note(dag_.origins[listed_[near] - 1], fmt::format("{} is listed here", dag_.NodeName(near)));
       error.Hint(near < id ? "it belongs after that" : "it belongs before that");

@@ -20,7 +20,9 @@ void ApplySplit(BuildContext& context) {
   const Graph& model = context.graph;
   std::string batch = model.SampleDim();
   const Directive* directive = context.Single<SplitDirective>("`split`");
-  SourceRange range = directive != nullptr ? directive->range : context.program.train.range;
+  SourceRange range = directive != nullptr     ? directive->range
+                      : dag.replicas > 1 ? context.sharded_by
+                                         : context.program.train.range;
   dag.split_dims.clear();
   dag.microbatches = 1;
   if (directive != nullptr) {
@@ -82,8 +84,8 @@ void ApplySplit(BuildContext& context) {
     if (!counts.empty()) hint += fmt::format("; so does a split into {}", counts);
     diag.Error(range, DiagKind::kBatchDivide,
                dag.replicas > 1
-                   ? fmt::format("a global batch of {} does not divide into {} replicas of {} microbatches",
-                                 global, dag.replicas, dag.microbatches)
+                   ? fmt::format("a global batch of {} does not divide into {} replicas of {} microbatch{}",
+                                 global, dag.replicas, dag.microbatches, dag.microbatches == 1 ? "" : "es")
                    : fmt::format("a global batch of {} does not divide into {} microbatches", global,
                                  dag.microbatches))
         .Hint(hint);
@@ -95,7 +97,7 @@ void ApplySplit(BuildContext& context) {
     diag.Error(op.range, DiagKind::kBadSplit,
                fmt::format("{} mixes the samples of a batch, so a batch in {} slices would learn something else",
                            op.kind, slices))
-        .Note(dag.replicas > 1 ? context.sharded_by : range, "the batch is sliced here")
+        .Note(range, "the batch is sliced here")
         .Hint("leave the batch whole, or compute over another dimension");
     return;
   }

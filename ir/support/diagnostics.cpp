@@ -14,7 +14,13 @@ namespace piper::ir {
 namespace {
 
 constexpr std::string_view kNames[] = {
-#define PIPER_DIAG(name, id) id,
+#define PIPER_DIAG(name, id, hint) id,
+#include "ir/support/diagnostic_kinds.def"
+#undef PIPER_DIAG
+};
+
+constexpr std::string_view kHints[] = {
+#define PIPER_DIAG(name, id, hint) hint,
 #include "ir/support/diagnostic_kinds.def"
 #undef PIPER_DIAG
 };
@@ -168,15 +174,24 @@ DiagnosticEngine::Builder DiagnosticEngine::Last() {
   return Builder(this, error_count_ > kMaxErrors ? SIZE_MAX : diagnostics_.size() - 1);
 }
 
+bool Diagnostic::HasHint() const {
+  return std::any_of(notes.begin(), notes.end(),
+                     [](const DiagNote& note) { return note.message.rfind("hint: ", 0) == 0; });
+}
+
 void DiagnosticEngine::Clear() {
   diagnostics_.clear();
   error_count_ = warning_count_ = 0;
 }
 
 std::string DiagnosticEngine::Render(Format format, bool colour) const {
+  std::vector<Diagnostic> shown = diagnostics_;
+  for (Diagnostic& d : shown) {
+    if (!d.HasHint()) d.notes.push_back({{}, fmt::format("hint: {}", kHints[static_cast<size_t>(d.kind)])});
+  }
   if (format == Format::kHuman) {
     std::string out;
-    for (const Diagnostic& d : diagnostics_) {
+    for (const Diagnostic& d : shown) {
       bool error = d.severity == Severity::kError;
       RenderAt(sources_, d.range, error ? "error" : "warning", error ? "\x1b[1;31m" : "\x1b[1;35m", d.message,
                fmt::format(" [{}]", DiagKindName(d.kind)), colour, &out);
@@ -192,7 +207,7 @@ std::string DiagnosticEngine::Render(Format format, bool colour) const {
   }
   llvm::json::Array items;
   llvm::json::Array rules;
-  for (const Diagnostic& d : diagnostics_) {
+  for (const Diagnostic& d : shown) {
     const char* level = d.severity == Severity::kError ? "error" : "warning";
     llvm::json::Array notes;
     llvm::json::Array related;

@@ -14,7 +14,7 @@
 namespace piper::ir {
 
 enum class DiagKind : uint16_t {
-#define PIPER_DIAG(name, id) name,
+#define PIPER_DIAG(name, id, hint) name,
 #include "ir/support/diagnostic_kinds.def"
 #undef PIPER_DIAG
 };
@@ -37,6 +37,7 @@ struct Diagnostic {
   SourceRange range;
   std::string message;
   std::vector<DiagNote> notes;  // a hint is a note that starts with "hint: "
+  bool HasHint() const;
 };
 
 class DiagnosticEngine {
