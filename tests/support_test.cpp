@@ -42,7 +42,8 @@ TEST(Diagnostics, UnicodeAndControlCharacters) {
   diag.Error({file, at, at + 2}, DiagKind::kUnknownName, "'\x1b\xc3\xa4\xff' is not defined");
   EXPECT_EQ(diag.Render(DiagnosticEngine::Format::kHuman, false),
             "a  ? b.piper:1:" + std::to_string(at + 1) + ": error: ' \xc3\xa4?' is not defined [unknown-name]\n" +
-                "  let x = \"\xc3\xa4\xe4\xb8\xad [31m  ?\" + yy\n" + "  " + std::string(24, ' ') + "^~\n");
+                "  let x = \"\xc3\xa4\xe4\xb8\xad [31m  ?\" + yy\n" + "  " + std::string(24, ' ') + "^~\n" +
+                "hint: names come from the file, its imports and the language itself\n");
   std::string sarif = diag.Render(DiagnosticEngine::Format::kSarif, false);
   EXPECT_NE(sarif.find("\"a%1B%0A%FF%20b.piper\""), std::string::npos) << sarif;
   EXPECT_NE(sarif.find("\"startColumn\": 24"), std::string::npos) << sarif;
