@@ -1,6 +1,7 @@
 // The elaborator: values of the language, modules, strategies, topologies, train blocks, bounds.
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -553,7 +554,7 @@ train {
   std::printf("examples/gpt_1f1b.piper: %.1f ms\n", Milliseconds(begin));
 }
 
-// Whatever the text, the answer is a program or diagnostics.
+// Whatever the text, the answer is a program or diagnostics. PIPER_FUZZ_ROUNDS makes it a soak.
 TEST(Bounds, MangledProgramsNeverCrash) {
   std::vector<std::string> texts;
   for (const char* name : {"examples/two_losses.piper", "examples/gpt_interleaved.piper",
@@ -586,7 +587,9 @@ TEST(Bounds, MangledProgramsNeverCrash) {
                                  "?"};
   std::mt19937 random(20240501);
   int refused = 0;
-  for (int round = 0; round < 400; ++round) {
+  const char* wanted = std::getenv("PIPER_FUZZ_ROUNDS");
+  int rounds = wanted != nullptr ? std::atoi(wanted) : 400;
+  for (int round = 0; round < rounds; ++round) {
     std::string text = texts[random() % texts.size()];
     for (unsigned edits = 1 + random() % 3; edits > 0; --edits) {
       // Replace, delete or insert a word.
@@ -611,7 +614,9 @@ TEST(Bounds, MangledProgramsNeverCrash) {
         }
       }
     }
+    auto begun = std::chrono::steady_clock::now();
     auto loaded = LoadText(text);
+    if (Milliseconds(begun) > 1000) std::printf("%.0f ms\n%s\n", Milliseconds(begun), text.c_str());
     EXPECT_NE(loaded->program.has_value(), loaded->diag.HasErrors());
     refused += loaded->diag.HasErrors() ? 1 : 0;
   }

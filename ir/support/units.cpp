@@ -1,5 +1,6 @@
 #include "ir/support/units.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -58,9 +59,16 @@ std::string_view UnitKindName(UnitKind kind) {
 
 namespace {
 
+// The nearest integer, or the end of the range that lies nearest; 0 for what is no number.
+int64_t Clamped(double value) {
+  constexpr double kMost = 9.2e18;
+  if (std::isnan(value)) return 0;
+  return std::llround(std::fmin(std::fmax(value, -kMost), kMost));
+}
+
 // The largest unit in which the time is at least one.
 std::pair<Picoseconds, std::string_view> TimeUnit(Picoseconds ps) {
-  Picoseconds magnitude = ps < 0 ? -ps : ps;
+  Picoseconds magnitude = ps < 0 ? -std::max(ps, -INT64_MAX) : ps;
   if (magnitude >= kPsPerS) return {kPsPerS, "s"};
   if (magnitude >= kPsPerMs) return {kPsPerMs, "ms"};
   if (magnitude >= kPsPerUs) return {kPsPerUs, "us"};
@@ -93,9 +101,9 @@ std::string FormatBytes(int64_t bytes) {
 
 std::string FormatQuantity(const Quantity& q) {
   switch (q.kind) {
-    case UnitKind::kTime: return FormatTime(static_cast<Picoseconds>(std::llround(q.value)));
-    case UnitKind::kBytes: return FormatBytes(std::llround(q.value));
-    case UnitKind::kByteRate: return FormatBytes(std::llround(q.value)) + "/s";
+    case UnitKind::kTime: return FormatTime(Clamped(q.value));
+    case UnitKind::kBytes: return FormatBytes(Clamped(q.value));
+    case UnitKind::kByteRate: return FormatBytes(Clamped(q.value)) + "/s";
     case UnitKind::kFlops: return fmt::format("{} FLOP", q.value);
     case UnitKind::kFlopRate: return fmt::format("{} FLOP/s", q.value);
     case UnitKind::kPercent: return fmt::format("{} %", q.value * 100);
