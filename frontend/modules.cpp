@@ -13,6 +13,7 @@ namespace {
 
 // Bounds what a product of dimensions may be, long before it overflows.
 constexpr size_t kMaxOperations = 100'000;
+constexpr int64_t kInstanceFuel = 50;  // an instance, or a parameter, takes as long as so many plain steps
 constexpr int64_t kMaxElements = int64_t{1} << 45;
 constexpr int64_t kMaxDim = int64_t{1} << 40;
 
@@ -31,7 +32,7 @@ bool Elements(const std::vector<ir::Dim>& dims, int64_t* out) {
 
 Value Interpreter::Instantiate(const ModuleInfo& info, const CallExpr* call, std::vector<Value>* args,
                                SourceRange range) {
-  Burn(2, range);
+  Burn(kInstanceFuel, range);
   CheckStack(range);
   auto* object = new InstanceObject;
   Value instance = Value::Of(ValueKind::kInstance, object);
@@ -141,6 +142,7 @@ std::optional<ir::DType> Interpreter::DTypeOf(const TypeRef& type) {
 }
 
 Value Interpreter::MakeParameter(const ModuleInfo& info, const ModuleMember& member) {
+  Burn(kInstanceFuel, member.range);
   auto* object = new ParameterObject;
   Value parameter = Value::Of(ValueKind::kParameter, object);
   const TypeRef& type = *member.type;
