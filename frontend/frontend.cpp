@@ -49,6 +49,15 @@ class Elaboration {
     return !diag_.HasErrors();
   }
 
+  static std::string KnownBlocks(const std::vector<std::string>& names) {
+    if (names.empty()) return "it has none: write `train { model ..; on ..; using .. }`";
+    std::string text;
+    for (const std::string& name : names) {
+      text += (text.empty() ? "it has " : ", ") + (name.empty() ? "one without a name" : fmt::format("'{}'", name));
+    }
+    return text;
+  }
+
   // The train block that is asked for. Null after an error.
   const RunDecl* FindTrain(bool required) {
     std::vector<const RunDecl*> blocks;
@@ -70,7 +79,7 @@ class Elaboration {
         if (known[i] == options_.run) return blocks[i];
       }
       diag_.Error(start, DiagKind::kBadTrain, fmt::format("the file has no train block '{}'", options_.run))
-          .Hint(fmt::format("it has {}", fmt::join(known, ", ")));
+          .Hint(KnownBlocks(known));
       return nullptr;
     }
     if (blocks.empty()) {
@@ -179,6 +188,15 @@ class Elaboration {
       if (equals == std::string::npos || !identifier(text.substr(0, equals))) {
         diag_.Error(whole, DiagKind::kBadOverride, fmt::format("'{}' is no setting", text))
             .Hint("write name=value, for example --set m=16");
+        ok = false;
+        continue;
+      }
+      bool again = std::any_of(overrides_.begin(), overrides_.end(), [&](const Override& other) {
+        return other.name == text.substr(0, equals);
+      });
+      if (again) {
+        diag_.Error(whole, DiagKind::kBadOverride, fmt::format("--set gives '{}' twice", text.substr(0, equals)))
+            .Hint("remove one");
         ok = false;
         continue;
       }

@@ -251,6 +251,10 @@ Result<std::unique_ptr<BatchSource>> OpenData(const Job& job, const std::string&
                                               bool validation) {
   auto kind = static_cast<DataKind>(job.data_kind);
   if (kind == DataKind::kRandom) {
+    if (!path.empty()) {
+      return InputError("the program trains on random(..), so data '" + path +
+                        "' cannot replace it: write `data text(\"..\")` or `data tokens(\"..\")`");
+    }
     return std::unique_ptr<BatchSource>(
         std::make_unique<RandomSource>(job, validation ? Hash(seed, 0x76616c6964u) : seed));
   }

@@ -105,10 +105,83 @@ TEST_F(ToolsCli, CheckIsSilentOrLocated) {
   EXPECT_FALSE(nlohmann::json::parse(outcome.err).empty());
   outcome = Piper({"check", At("bad.piper"), "--diagnostics-format=sarif"});
   EXPECT_EQ(nlohmann::json::parse(outcome.err)["version"], "2.1.0");
-  EXPECT_EQ(Piper({"check", At("missing.piper")}).code, 1);
+  EXPECT_EQ(Piper({"check", At("missing.piper")}).code, 74);
   EXPECT_EQ(Piper({"check", "-"}, kSmall).code, 0);
   EXPECT_EQ(Piper({"check", At("small.piper"), "--set", "m=3"}).code, 1)
       << "16 samples over 2 replicas do not divide by 3";
+}
+
+// What a user may get wrong on the command line is said, with the way out; nothing is ignored.
+TEST_F(ToolsCli, Mistakes) {
+  const std::string file = At("small.piper");
+  struct Mistake {
+    std::vector<std::string> arguments;
+    int code;
+    const char* part;
+  };
+  const std::vector<Mistake> mistakes = {
+      {{"check", ""}, 2, "the name of the file is empty"},
+      {{"check", At("missing.piper")}, 74, "cannot open"},
+      {{"check", At("")}, 74, "it is not a regular file"},
+      {{"run", At("missing.piper")}, 74, "cannot open"},
+      {{"test", At("missing.piper")}, 74, "cannot open"},
+      {{"check", file, file}, 2, "more than one file given"},
+      {{"check", file, "--vers"}, 2, "unrecognised option '--vers'"},
+      {{"check", file, "--set", "m"}, 2, "expected NAME=VALUE"},
+      {{"check", file, "--set", "=4"}, 2, "expected NAME=VALUE"},
+      {{"check", file, "--set", "m="}, 1, "expected an expression"},
+      {{"check", file, "--set", "m=2)"}, 1, "closes nothing"},
+      {{"check", file, "--set", "m=2", "--set", "m=4"}, 1, "--set gives 'm' twice"},
+      {{"check", file, "--set", "mm=2"}, 1, "did you mean 'm'?"},
+      {{"check", file, "--set", "m=-1"}, 1, "a split into -1 parts"},
+      {{"check", file, "--set", "m=99999999999999999999"}, 1, "out of range"},
+      {{"check", file, "--set", "m=9223372036854775807"}, 1, "do not divide"},
+      {{"check", file, "--set", "layers=1000000000"}, 1, "fuel-exhausted"},
+      {{"check", file, "--set", "p=1000000000"}, 1, "error: "},
+      {{"check", file, "--set", "global_batch=0"}, 1, "must be at least 1"},
+      {{"check", file, "--set", "global_batch=9223372036854775807"}, 1, "must be at most"},
+      {{"check", file, "--train", "nope"}, 1, "it has one without a name"},
+      {{"run", file, "--steps", "3"}, 2, "--steps goes with --execute or --verify"},
+      {{"run", file, "--data", "x"}, 2, "--data goes with --execute or --verify"},
+      {{"run", file, "--execute", "--synthetic", "--data", "x"}, 2, "contradict"},
+      {{"run", file, "--execute", "--data", "x"}, 1, "the program trains on random(..)"},
+      {{"run", file, "--execute", "--steps", "1e3"}, 2, "'1e3'"},
+      {{"run", file, "--execute", "--steps", "99999999999999999999"}, 2, "--steps"},
+      {{"run", file, "--trace", At("")}, 74, "cannot write"},
+      {{"test", file, "--filter", "nothing of that name"}, 2, "no test of"},
+      {{"fmt", file, At("missing.piper")}, 74, "cannot open"},
+      {{"fmt", At("")}, 74, "is not a regular file"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const Outcome outcome = Piper(mistake.arguments);
+    std::string line;
+    for (const std::string& argument : mistake.arguments) line += argument + " ";
+    EXPECT_EQ(outcome.code, mistake.code) << line << outcome.err;
+    EXPECT_NE(outcome.err.find(mistake.part), std::string::npos) << line << outcome.err;
+  }
+  EXPECT_EQ(Piperc({file, "-o", file}).code, 74);
+  EXPECT_EQ(Piperc({file, "-o", "/proc/piper"}).code, 74);
+  EXPECT_EQ(Piperc({file, "-o", At("a"), "-o", At("b")}).code, 2);
+  EXPECT_EQ(Piperc({file, "-o", At("a"), "--jobs", "0"}).code, 2);
+  EXPECT_EQ(Piper({"--version"}).out.rfind("piper ", 0), 0u);
+  EXPECT_EQ(Piperc({"--version"}).out.rfind("piperc ", 0), 0u);
+}
+
+// A path need not be UTF-8, and what machines read stays valid all the same.
+TEST_F(ToolsCli, PathsOfAnyBytes) {
+  const std::string name = "caf\xff \x1b[31m\n.piper";
+  Write(name, kSmall);
+  EXPECT_EQ(Piper({"check", At(name)}).code, 0);
+  Write(name, std::string(kSmall) + "let x = y\n");
+  for (const char* format : {"json", "sarif"}) {
+    const Outcome outcome = Piper({"check", At(name), std::string("--diagnostics-format=") + format});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_TRUE(nlohmann::json::accept(outcome.err)) << outcome.err;
+  }
+  const Outcome outcome = Piper({"check", At(name)});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.err.find('\x1b'), std::string::npos) << "the path acts on the terminal";
+  EXPECT_NE(outcome.err.find("caf?  [31m .piper:37:9: error: "), std::string::npos) << outcome.err;
 }
 
 TEST_F(ToolsCli, RunPrintsFiguresAndATimelineOf80Columns) {

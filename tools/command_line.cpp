@@ -78,6 +78,11 @@ int RunCommand(const std::string& program, const Command& command, const std::ve
   return command.run(values);
 }
 
+int PrintVersion(const std::string& program) {
+  fmt::print("{} {}\n", program, PIPER_VERSION);
+  return kExitOk;
+}
+
 // What was printed must have arrived: a full disk or a closed pipe behind standard output is an error.
 int Finish(int code) {
   const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
@@ -95,6 +100,7 @@ int RunCommandLine(const std::string& program, const std::string& summary,
                    const std::vector<Command>& commands, int argc, char** argv) try {
   program_name = program;
   std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 1 && words[0] == "--version") return Finish(PrintVersion(program));
   if (commands.size() == 1 && commands[0].name.empty())
     return Finish(RunCommand(program, commands[0], words));
   const std::string overview = Overview(program, summary, commands);

@@ -150,6 +150,14 @@ int Run(const options::variables_map& values) {
   options.metrics = Text(values, "metrics");
   options.json = Text(values, "json");
   options.inject = Text(values, "inject");
+  if (!options.execute && !options.verify) {
+    for (const char* name : {"steps", "data", "synthetic"}) {
+      if (values.count(name) != 0) return Fail(kExitUsage, fmt::format("--{} goes with --execute or --verify", name));
+    }
+  }
+  if (options.synthetic && !options.data.empty()) {
+    return Fail(kExitUsage, "--synthetic and --data contradict each other");
+  }
   if (values.count("timeline") != 0 && !options.timeline) {
     return Fail(kExitUsage, "--timeline and --no-timeline contradict each other");
   }

@@ -26,6 +26,7 @@ Session::Session(const options::variables_map& values) : diag_(sources_) {
   if (values.count("input") != 0) {
     if (const auto* path = boost::any_cast<std::string>(&values["input"].value())) path_ = *path;
   }
+  if (path_.empty()) usage_error_ = "the name of the file is empty";
   if (values.count("set") != 0) load_.overrides = values["set"].as<std::vector<std::string>>();
   for (const std::string& text : load_.overrides) {
     if (text.find('=') == std::string::npos || text[0] == '=') {
@@ -62,6 +63,10 @@ int Session::Finish(int code) {
   if (machine || !diag_.diagnostics().empty()) {
     const std::string text = diag_.Render(format_, !machine && WantsColour(stderr));
     std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+  // A main file that cannot be read is no error in the input.
+  for (const ir::Diagnostic& diagnostic : diag_.diagnostics()) {
+    if (diagnostic.kind == ir::DiagKind::kCannotReadFile && !diagnostic.range.valid()) return kExitIo;
   }
   return diag_.HasErrors() && code == 0 ? kExitInput : code;
 }

@@ -26,6 +26,10 @@ int Run(const options::variables_map& values) {
       frontend::RunTests(session.path(), session.load_options(), values["filter"].as<std::string>(), plans,
                          session.sources(), session.diag());
   if (!results) return session.Finish(kExitInput);
+  const std::string& filter = values["filter"].as<std::string>();
+  if (results->empty() && !filter.empty() && !session.diag().HasErrors()) {
+    return Fail(kExitUsage, fmt::format("--filter {}: no test of '{}' has that in its name", filter, session.path()));
+  }
   size_t passed = 0;
   for (const frontend::TestResult& result : *results) {
     fmt::print("{} {}\n", result.passed ? "ok    " : "FAILED", result.name);
