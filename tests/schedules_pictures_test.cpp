@@ -1,0 +1,97 @@
+// The pictures of docs/schedules.md are dry runs of the schedules that they stand under: p = 4 ranks, m = 8
+// microbatches, F = BI = BW = 1. PIPER_UPDATE_GOLDENS=1 draws them anew.
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/schedules_support.h"
+
+namespace piper {
+namespace {
+
+constexpr int kRanks = 4, kMicrobatches = 8;
+constexpr char kPath[] = "docs/schedules.md";
+
+// A line a rank, or two where it holds two stages: digits are forwards, small letters BI, capital letters BW
+// (of microbatch 0: 0, a, A), dots idle time.
+std::string Draw(const std::string& name) {
+  const Schedule schedule = Find(name);
+  std::optional<ir::Plan> plan = PlanRow({name, kRanks, kMicrobatches, 1, 1, 1, -1, 0, 0, {}, {}});
+  if (!plan) return "";
+  const auto columns = static_cast<size_t>(plan->simulation.makespan / ir::kPsPerUs);
+  const runtime::Job& job = plan->job->job();
+  std::string picture;
+  for (size_t r = 0; r < job.train.size(); ++r) {
+    const runtime::RankProgram& program = job.train[r];
+    // Stage copies are told apart by their key: lines by first appearance, which is the way in.
+    std::map<uint32_t, size_t> line_of;
+    std::vector<std::string> lines;
+    std::string idle(columns, '.');
+    ir::Picoseconds inside = 0;  // a fused node: its parts, one after another
+    for (size_t t = 0; t < program.tasks.size(); ++t) {
+      const runtime::Task& task = program.tasks[t];
+      const bool fused = t > 0 && task.atomic != runtime::kNone && task.atomic == program.tasks[t - 1].atomic;
+      if (!fused) inside = 0;
+      const ir::Picoseconds start = plan->simulation.timings[r][t].start + inside;
+      inside += task.cost;
+      if (task.kind != runtime::TaskKind::kCompute || task.cost == 0) continue;
+      auto [it, fresh] = line_of.try_emplace(task.key, lines.size());
+      if (fresh) lines.emplace_back(columns, ' ');
+      const auto column = static_cast<size_t>(start / ir::kPsPerUs);
+      lines[it->second][column] = static_cast<char>("0aA"[task.flag] + task.microbatch);
+      idle[column] = ' ';
+    }
+    for (size_t line = 0; line < lines.size(); ++line) {
+      for (size_t i = 0; line == 0 && i < columns; ++i) {
+        if (idle[i] == '.') lines[0][i] = '.';
+      }
+      picture +=
+          (line == 0 ? "rank " + std::to_string(r) : std::string("      ")) + " |" + lines[line] + "|\n";
+    }
+  }
+  return picture;
+}
+
+TEST(SchedulePictures, AreDryRuns) {
+  std::ifstream in(kPath);
+  ASSERT_TRUE(in) << kPath;
+  std::string line, heading, text;
+  std::map<std::string, int> drawn;
+  while (std::getline(in, line)) {
+    text += line + "\n";
+    if (line.rfind("## ", 0) == 0) heading = line.substr(3);
+    if (line.rfind("```", 0) != 0) continue;
+    if (line != "```") {  // a block of code
+      while (std::getline(in, line) && line != "```") text += line + "\n";
+      text += "```\n";
+      continue;
+    }
+    // The first plain block under a heading.
+    std::string picture;
+    while (std::getline(in, line) && line != "```") picture += line + "\n";
+    if (drawn[heading]++ == 0) {
+      const bool looped = heading == "interleaved" || heading == "looped_bfs";
+      const std::string expected = Draw(looped ? heading + "_v2" : heading);
+      if (std::getenv("PIPER_UPDATE_GOLDENS") != nullptr) {
+        picture = expected;
+      } else {
+        EXPECT_EQ(picture, expected) << heading;
+      }
+    }
+    text += picture + "```\n";
+  }
+  in.close();
+  for (const char* name : {"gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p", "looped_bfs", "interleaved",
+                           "zbv", "v_half", "v_min", "dualpipe", "dualpipev"}) {
+    EXPECT_EQ(drawn[name], 1) << "one picture under ## " << name;
+  }
+  if (std::getenv("PIPER_UPDATE_GOLDENS") != nullptr) std::ofstream(kPath) << text;
+}
+
+}  // namespace
+}  // namespace piper
