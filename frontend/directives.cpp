@@ -92,6 +92,27 @@ void Interpreter::Emit(const Stmt& statement, ir::DirectiveBody body) {
 }
 
 // A tag of the model, or one that cut or split made.
+void Interpreter::Lose(Stmt& directive) {
+  switch (directive.kind) {
+    case StmtKind::kMesh:
+      for (const MeshAxis& axis : As<MeshStmt>(directive).axes) strategy_->lost.push_back(Text(axis.name.name));
+      break;
+    case StmtKind::kCut:
+      strategy_->lost.push_back(Text(As<CutStmt>(directive).as.name));
+      break;
+    case StmtKind::kSplit:
+      for (const SplitPart& part : As<SplitStmt>(directive).parts) strategy_->lost.push_back(Text(part.as.name));
+      break;
+    default:
+      break;
+  }
+}
+
+void Interpreter::SilentIfLost(std::string_view name) const {
+  if (strategy_ == nullptr) return;
+  if (std::find(strategy_->lost.begin(), strategy_->lost.end(), name) != strategy_->lost.end()) throw Abort{};
+}
+
 int64_t Interpreter::CountOfTag(std::string_view tag, SourceRange range) {
   if (strategy_ == nullptr) {
     Fail(range, DiagKind::kNoSuchTag, fmt::format("the tag '{}' has no count here: no model is given", tag),
@@ -109,6 +130,7 @@ int64_t Interpreter::CountOfTag(std::string_view tag, SourceRange range) {
     }
   }
   if (count > 0) return count;
+  SilentIfLost(tag);
   for (const auto& [name, _] : strategy_->counts) known.push_back(name);
   FailNearest(range, DiagKind::kNoSuchTag, fmt::format("the model has no tag '{}'", tag), tag, known,
               known.empty() ? "the model marks no regions: write `tag name { .. }` in its forward"
@@ -721,7 +743,7 @@ ir::DirectiveBody Interpreter::Cost(CostStmt& cost) {
   }
   if (!(value.real() >= 0) || value.real() > 9e18) {
     Fail(cost.value->range, DiagKind::kBadCost, fmt::format("a cost of {}", ValueText(value)),
-         "costs are not negative");
+         value.real() > 0 ? "a cost is at most 9000000 s or 8000000 TiB" : "costs are not negative");
   }
   body.figure = value.quantity();
   return body;

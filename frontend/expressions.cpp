@@ -161,6 +161,7 @@ Value Interpreter::EvalName(NameExpr& expr) {
   if (strategy_ != nullptr) {
     for (const AxisObject::Axis& axis : strategy_->axes) known.push_back(axis.name);
   }
+  SilentIfLost(Text(expr.name));
   for (const TopLevelName& name : program_.files[static_cast<size_t>(current_->info->file)].names) {
     known.push_back(Text(name.name));
   }

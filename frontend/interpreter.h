@@ -74,6 +74,7 @@ struct StrategySession {
   std::vector<Placement> placements;
   std::vector<SourceRange> used_from;  // innermost first
   int refusals = 0;                    // directives that failed
+  std::vector<std::string> lost;       // axes and tags that they would have named
 };
 
 // What would be a value of the wanted type ("an int", or `int` as declared); empty where nothing better than the kind's
@@ -204,6 +205,10 @@ class Interpreter {
   // Reports what a phase behind the front end, which must start without errors, reported to an engine of its
   // own.
   void TakeDiagnostics(const ir::DiagnosticEngine& from);
+  // Notes what a refused directive would have named: what uses the name then is silent about it.
+  void Lose(Stmt& directive);
+  // Aborts if a refused directive would have named it.
+  void SilentIfLost(std::string_view name) const;
   // Reports a name that should be an axis.
   void CheckAxisName(const Expr& expr);
   [[noreturn]] void OutOfFuel(SourceRange range);

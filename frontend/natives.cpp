@@ -320,16 +320,22 @@ Value MakeInitializer(ir::Initializer init) {
 }
 Value Zeros() { return MakeInitializer({ir::Initializer::Kind::kZeros, 0, 0}); }
 Value Ones() { return MakeInitializer({ir::Initializer::Kind::kOnes, 0, 0}); }
+// Parameters begin as f32 numbers, a normal one within 8 deviations or so.
+constexpr double kLargestInitial = 1e37;
+
 Value Normal(Interpreter& in, NativeCall& call) {
   Args args(in, call, Self("normal"), {"std"});
   double deviation = args.Number(0);
-  if (deviation < 0) args.Range(0, "must not be negative");
+  if (!(deviation >= 0)) args.Range(0, "must not be negative");
+  if (deviation > kLargestInitial) args.Range(0, "must be at most 1e37, so that samples fit f32");
   return MakeInitializer({ir::Initializer::Kind::kNormal, deviation, 0});
 }
 Value Uniform(Interpreter& in, NativeCall& call) {
   Args args(in, call, Self("uniform"), {"low", "high"});
   double low = args.Number(0), high = args.Number(1);
-  if (low > high) args.Range(1, "must not lie below 'low'");
+  if (!(low <= high)) args.Range(1, "must not lie below 'low'");
+  if (low < -kLargestInitial) args.Range(0, "must be at least -1e37, so that samples fit f32");
+  if (high > kLargestInitial) args.Range(1, "must be at most 1e37, so that samples fit f32");
   return MakeInitializer({ir::Initializer::Kind::kUniform, low, high});
 }
 

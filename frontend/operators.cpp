@@ -239,6 +239,14 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
   if (IsTensor(left) || IsTensor(right)) return TensorArithmetic(op, left, right, range);
   double x = 0, y = 0;
   bool left_number = AsNumber(left, &x), right_number = AsNumber(right, &y);
+  auto finite = [&](Value value) {
+    if (!std::isfinite(value.real())) {
+      Fail(range, DiagKind::kOutOfRange,
+           fmt::format("{} {} {} is too large", ValueText(left), BinaryOpText(op), ValueText(right)),
+           "numbers with a point reach 1.8e308");
+    }
+    return value;
+  };
   if (left_number && right_number) {
     bool percents = left.is(ValueKind::kQuantity) && right.is(ValueKind::kQuantity) &&
                     (op == BinaryOp::kAdd || op == BinaryOp::kSubtract);
@@ -258,20 +266,22 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
           Fail(range, DiagKind::kDivisionByZero, fmt::format("cannot {} {} by zero", OpName(op), x));
         result = op == BinaryOp::kDivide ? x / y : x - std::floor(x / y) * y;
     }
-    return percents ? Value::Quantity(result, UnitKind::kPercent) : Value::Float(result);
+    return finite(percents ? Value::Quantity(result, UnitKind::kPercent) : Value::Float(result));
   }
   if (left.is(ValueKind::kQuantity) || right.is(ValueKind::kQuantity)) {
     bool both = left.is(ValueKind::kQuantity) && right.is(ValueKind::kQuantity);
     if (both && left.unit() == right.unit() && (op == BinaryOp::kAdd || op == BinaryOp::kSubtract)) {
-      return Value::Quantity(op == BinaryOp::kAdd ? left.real() + right.real() : left.real() - right.real(),
-                             left.unit());
+      return finite(Value::Quantity(
+          op == BinaryOp::kAdd ? left.real() + right.real() : left.real() - right.real(), left.unit()));
     }
     if (right_number && (op == BinaryOp::kMultiply || op == BinaryOp::kDivide)) {
       if (op == BinaryOp::kDivide && y == 0)
         Fail(range, DiagKind::kDivisionByZero, "cannot divide a quantity by zero");
-      return Value::Quantity(op == BinaryOp::kMultiply ? left.real() * y : left.real() / y, left.unit());
+      return finite(
+          Value::Quantity(op == BinaryOp::kMultiply ? left.real() * y : left.real() / y, left.unit()));
     }
-    if (left_number && op == BinaryOp::kMultiply) return Value::Quantity(x * right.real(), right.unit());
+    if (left_number && op == BinaryOp::kMultiply)
+      return finite(Value::Quantity(x * right.real(), right.unit()));
     UnitKind kind = UnitKind::kNone;
     double scale = 1;
     if (both && CombineUnits(op, left.unit(), right.unit(), &kind, &scale)) {
@@ -280,7 +290,7 @@ Value Interpreter::Arithmetic(BinaryOp op, const Value& left, const Value& right
       }
       double value =
           (op == BinaryOp::kMultiply ? left.real() * right.real() : left.real() / right.real()) * scale;
-      return kind == UnitKind::kNone ? Value::Float(value) : Value::Quantity(value, kind);
+      return finite(kind == UnitKind::kNone ? Value::Float(value) : Value::Quantity(value, kind));
     }
     bool quantities =
         (left_number || left.is(ValueKind::kQuantity)) && (right_number || right.is(ValueKind::kQuantity));

@@ -534,6 +534,7 @@ void Interpreter::CheckAxisName(const Expr& expr) {
   const auto& name = As<NameExpr>(expr);
   if (name.frame != kFrameUnresolved || name.name == names::kAll || FindAxis(Text(name.name)) != nullptr)
     return;
+  SilentIfLost(Text(name.name));
   std::vector<std::string> axes;
   for (const AxisObject::Axis& axis : strategy_->axes) axes.push_back(axis.name);
   FailNearest(expr.range, DiagKind::kUnknownAxis, fmt::format("no mesh has an axis '{}'", Text(name.name)),

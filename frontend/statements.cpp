@@ -102,6 +102,7 @@ Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last
       try {
         ExecDirective(statement);
       } catch (const Abort&) {
+        Lose(statement);
         // In a long loop, refusals cost far more than the steps that fuel counts.
         if (++strategy_->refusals >= kMaxRefusals) throw;
       }

@@ -104,7 +104,7 @@ std::optional<frontend::PlanService::Figures> PipelinePlanService::Plan(const ir
                  {"bubble", number(plan->simulation.bubble(), UnitKind::kNone)},
                  {"busy", number(totals.busy, UnitKind::kNone)},
                  {"peak_memory", number(totals.peak_memory, UnitKind::kBytes)},
-                 {"bytes", number(totals.message_bytes + totals.collective_bytes, UnitKind::kBytes)},
+                 {"bytes", number(ir::SaturatingAdd(totals.message_bytes, totals.collective_bytes), UnitKind::kBytes)},
                  {"messages", number(totals.messages, UnitKind::kNone)},
                  {"ranks", number(job.rank_count, UnitKind::kNone)}};
 }

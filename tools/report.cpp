@@ -23,9 +23,9 @@ Totals SumUp(const runtime::Job& job, const ir::SimulationResult& result, bool e
     const uint32_t role = job.rank_role[rank];
     const ir::RoleStatistics& s = result.roles[expanded ? rank : role];
     totals.messages += s.messages;
-    totals.message_bytes += s.message_bytes;
+    totals.message_bytes = ir::SaturatingAdd(totals.message_bytes, s.message_bytes);
     totals.collectives += s.collectives;
-    totals.collective_bytes += s.collective_bytes;
+    totals.collective_bytes = ir::SaturatingAdd(totals.collective_bytes, s.collective_bytes);
     totals.peak_memory = std::max(totals.peak_memory, job.train[role].arena_bytes);
     busy += Share(s.busy, result.makespan);
   }

@@ -62,10 +62,10 @@ void EventLoop::BuildInstances(bool expand) {
     for (const Task& task : instance.program->tasks) {
       if (task.kind == TaskKind::kSend) {
         ++statistics.messages;
-        statistics.message_bytes += task.bytes;
+        statistics.message_bytes = SaturatingAdd(statistics.message_bytes, task.bytes);
       } else if (task.kind == TaskKind::kCollective) {
         ++statistics.collectives;
-        statistics.collective_bytes += task.bytes;
+        statistics.collective_bytes = SaturatingAdd(statistics.collective_bytes, task.bytes);
       }
     }
     if (record_log_) result_.log.emplace_back().reserve(2 * instance.program->tasks.size());
@@ -270,10 +270,10 @@ void EventLoop::TryStart(uint32_t stream_index) {
       Picoseconds cost = 0;
       for (uint32_t t = stream.head; t < end; ++t) {
         const Task& part = TaskOf(instance, t);
-        cost += part.cost;
+        cost = SaturatingAdd(cost, part.cost);
         Start(stream_index, t, part);
       }
-      Schedule(now_ + cost, stream_index);
+      Schedule(SaturatingAdd(now_, cost), stream_index);
     }
   }
 }
@@ -287,8 +287,8 @@ void EventLoop::StartTransfer(uint32_t sender, uint32_t receiver) {
       send.flag != 0 ? send.cost : std::min(send.cost, latency_[from.instance][send.argument]);
   Start(sender, from.head, send);
   Start(receiver, to.head, TaskOf(instances_[to.instance], to.head));
-  Schedule(now_ + send.cost - latency, sender);
-  Schedule(now_ + send.cost, to.head | kArrival);
+  Schedule(SaturatingAdd(now_, send.cost - latency), sender);
+  Schedule(SaturatingAdd(now_, send.cost), to.head | kArrival);
 }
 
 void EventLoop::StartCollective(Joint& joint) {
@@ -296,7 +296,7 @@ void EventLoop::StartCollective(Joint& joint) {
     const uint32_t next = streams_[s].next_blocked;
     const Instance& instance = instances_[streams_[s].instance];
     Start(s, streams_[s].head, TaskOf(instance, streams_[s].head));
-    Schedule(now_ + joint.cost, s);
+    Schedule(SaturatingAdd(now_, joint.cost), s);
     s = next;
   }
   joint.first_stream = kDone;
