@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "frontend/ast.h"
+#include "ir/support/nearest.h"
 #include "ir/support/units.h"
 
 namespace piper::frontend {
@@ -603,21 +604,6 @@ class Scanner {
   std::vector<Tok> open_;
 };
 
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 Tok WordKind(std::string_view text) {
@@ -633,7 +619,7 @@ std::string_view NearestWord(std::string_view text, bool (*accept)(Tok)) {
     Tok kind = static_cast<Tok>(i);
     if (!accept(kind)) continue;
     std::string_view word = TokText(kind);
-    size_t distance = EditDistance(text, word);
+    size_t distance = ir::EditDistance(text, word);
     if (distance < best_distance && distance * 3 <= word.size()) {
       best = word;
       best_distance = distance;

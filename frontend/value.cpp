@@ -188,34 +188,4 @@ std::string DescribeValue(const Value& value) {
   }
 }
 
-std::string NearestName(std::string_view text, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongest = 64;
-  std::string best;
-  size_t best_distance = SIZE_MAX;
-  if (text.size() > kLongest) return best;
-  std::vector<size_t> row;
-  for (const std::string& candidate : candidates) {
-    if (candidate.empty() || candidate.size() > kLongest) continue;
-    row.resize(candidate.size() + 1);
-    for (size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
-    for (size_t i = 1; i <= text.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i;
-      for (size_t j = 1; j <= candidate.size(); ++j) {
-        size_t above = row[j];
-        size_t substitution = diagonal + (text[i - 1] == candidate[j - 1] ? 0 : 1);
-        row[j] = std::min({above + 1, row[j - 1] + 1, substitution});
-        diagonal = above;
-      }
-    }
-    size_t distance = row[candidate.size()];
-    size_t allowed = std::max<size_t>(1, std::max(text.size(), candidate.size()) / 3);
-    if (distance <= allowed && distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
-}
-
 }  // namespace piper::frontend

@@ -12,6 +12,7 @@
 
 #include "frontend/ast.h"
 #include "ir/program/program.h"
+#include "ir/support/nearest.h"
 #include "ir/support/result.h"
 
 namespace piper::frontend {
@@ -269,8 +270,6 @@ std::string ValueText(const Value& value);
 // What a message calls the value: "8 (an int)", "a selector".
 std::string DescribeValue(const Value& value);
 
-// The nearest of the candidates by edit distance, or "" if none is near (at most a third of the letters
-// differ).
-std::string NearestName(std::string_view text, const std::vector<std::string>& candidates);
+using ir::NearestName;
 
 }  // namespace piper::frontend

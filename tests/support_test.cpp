@@ -2,11 +2,27 @@
 #include <gtest/gtest.h>
 
 #include "ir/support/diagnostics.h"
+#include "ir/support/nearest.h"
 #include "ir/support/source.h"
 #include "ir/support/units.h"
 
 namespace piper::ir {
 namespace {
+
+TEST(Nearest, DistanceCountsASwapOnce) {
+  EXPECT_EQ(EditDistance("", "abc"), 3u);
+  EXPECT_EQ(EditDistance("layer", "layer"), 0u);
+  EXPECT_EQ(EditDistance("stgae", "stage"), 1u);
+  EXPECT_EQ(EditDistance("pd", "dp"), 1u);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3u);
+}
+
+TEST(Nearest, TheFirstOfTheNearestAndNothingFarAway) {
+  EXPECT_EQ(NearestName("pd", {"tp", "dp"}), "dp");
+  EXPECT_EQ(NearestName("layrs", {"layer", "layers"}), "layers");
+  EXPECT_EQ(NearestName("q", {"stage"}), "");
+  EXPECT_EQ(NearestName(std::string(65, 'a'), {std::string(64, 'a')}), "");
+}
 
 TEST(SourceManager, PositionsAndLines) {
   SourceManager sources;
@@ -41,7 +57,8 @@ TEST(Diagnostics, UnicodeAndControlCharacters) {
   auto at = static_cast<uint32_t>(text.find("yy"));
   diag.Error({file, at, at + 2}, DiagKind::kUnknownName, "'\x1b\xc3\xa4\xff' is not defined");
   EXPECT_EQ(diag.Render(DiagnosticEngine::Format::kHuman, false),
-            "a  ? b.piper:1:" + std::to_string(at + 1) + ": error: ' \xc3\xa4?' is not defined [unknown-name]\n" +
+            "a  ? b.piper:1:" + std::to_string(at + 1) +
+                ": error: ' \xc3\xa4?' is not defined [unknown-name]\n" +
                 "  let x = \"\xc3\xa4\xe4\xb8\xad [31m  ?\" + yy\n" + "  " + std::string(24, ' ') + "^~\n" +
                 "hint: names come from the file, its imports and the language itself\n");
   std::string sarif = diag.Render(DiagnosticEngine::Format::kSarif, false);
@@ -76,7 +93,8 @@ TEST(Diagnostics, ErrorsAreBounded) {
   EXPECT_EQ(diag.diagnostics().size(), DiagnosticEngine::kMaxErrors);
   for (int i = 0; i < 100; ++i) diag.Warning({file, 0, 1}, DiagKind::kSyntax, "hm").Hint("none");
   EXPECT_EQ(diag.diagnostics().size(), 2 * DiagnosticEngine::kMaxErrors);
-  EXPECT_NE(diag.Render(DiagnosticEngine::Format::kHuman, false).find("80 more warnings not shown"), std::string::npos);
+  EXPECT_NE(diag.Render(DiagnosticEngine::Format::kHuman, false).find("80 more warnings not shown"),
+            std::string::npos);
 }
 
 TEST(Units, ScalesAreExact) {

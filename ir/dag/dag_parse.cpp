@@ -334,7 +334,7 @@ class Parser {
       if (key == "pass") {
         std::string pass = Name();
         for (Pass candidate : {Pass::kF, Pass::kBI, Pass::kBW, Pass::kR, Pass::kU}) {
-          if (PassText(candidate) == pass) node.pass = candidate;
+          if (PassName(candidate) == pass) node.pass = candidate;
         }
         if (node.pass == Pass::kNone) FailAt(at, fmt::format("there is no pass '{}'", pass));
       } else if (key == "region") {
@@ -415,24 +415,6 @@ class Parser {
   }
 
   uint32_t Id() { return static_cast<uint32_t>(Int(0, UINT32_MAX - 1)); }
-
-  static std::string_view PassText(Pass pass) {
-    switch (pass) {
-      case Pass::kF:
-        return "F";
-      case Pass::kBI:
-        return "BI";
-      case Pass::kBW:
-        return "BW";
-      case Pass::kR:
-        return "R";
-      case Pass::kU:
-        return "U";
-      case Pass::kNone:
-        break;
-    }
-    return "none";
-  }
 
   void ParseEdge() {
     TemplateEdge edge;

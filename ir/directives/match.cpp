@@ -40,30 +40,6 @@ TagSet MakeTagSet(const TagPath& tags, const std::vector<NameId>& names) {
   return set;
 }
 
-std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
-  for (const std::string& candidate : candidates) {
-    // Levenshtein distance by rows.
-    std::vector<size_t> row(candidate.size() + 1);
-    for (size_t j = 0; j <= candidate.size(); ++j) row[j] = j;
-    for (size_t i = 1; i <= name.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i;
-      for (size_t j = 1; j <= candidate.size(); ++j) {
-        size_t substitute = diagonal + (name[i - 1] == candidate[j - 1] ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
-      }
-    }
-    if (row[candidate.size()] < best_distance) {
-      best_distance = row[candidate.size()];
-      best = candidate;
-    }
-  }
-  return best;
-}
-
 SplitIndex::SplitIndex(const std::vector<std::pair<std::string, int64_t>>& dims) {
   for (const auto& [name, size] : dims) dims_.push_back({InternName(name), size, 1});
   for (size_t i = dims_.size(); i-- > 0;) {

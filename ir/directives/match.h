@@ -13,6 +13,7 @@
 
 #include "ir/program/program.h"
 #include "ir/support/diagnostics.h"
+#include "ir/support/nearest.h"
 
 namespace piper::ir {
 
@@ -21,9 +22,6 @@ struct TagSet {
   std::vector<NameId> names;  // of an inserted node: [send], [dp.reduce]
 };
 TagSet MakeTagSet(const TagPath& tags, const std::vector<NameId>& names = {});
-
-// The candidate nearest to `name` by edit distance, or empty when none is near.
-std::string NearestName(std::string_view name, const std::vector<std::string>& candidates);
 
 // The dimensions that `split` made, outermost first; the linear microbatch index is row-major over them.
 class SplitIndex {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/model/operations/rule.h"
+#include "ir/support/nearest.h"
 #include "ir/support/result.h"
 
 namespace piper::ir {
@@ -100,28 +101,12 @@ bool Conforms(AttributeInfo::Kind kind, AttributeValue* value) {
   return false;
 }
 
-// The edit distance, for hints.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
 const OperationRule* NearestOperation(std::string_view name) {
   const OperationRule* best = nullptr;
   size_t best_distance = 0;
   for (const OperationRule* rule : AllOperations()) {
     if (!rule->user_visible()) continue;
-    size_t distance = Distance(name, rule->name());
+    size_t distance = EditDistance(name, rule->name());
     if (best == nullptr || distance < best_distance) {
       best = rule;
       best_distance = distance;
@@ -291,7 +276,8 @@ OpId FirstMixing(const Graph& graph, std::string_view dim) {
 
 namespace {
 
-// The batch field that a cross-entropy's targets come from: integers pass only through operations that move no bytes.
+// The batch field that a cross-entropy's targets come from: integers pass only through operations that move
+// no bytes.
 InputId TargetsOf(const Graph& graph, const Operation& cross_entropy) {
   ValueId value = cross_entropy.operands[1];
   while (graph.values[value].source == Value::Source::kOperation) {
@@ -337,11 +323,14 @@ bool CheckLosses(const Graph& graph, DiagnosticEngine& diag) {
       InputId first = TargetsOf(graph, *by_targets), here = TargetsOf(graph, op);
       if (first != here) {
         diag.Error(op.range, DiagKind::kUnsupported,
-                   fmt::format("this cross_entropy counts the targets of '{}', another one those of '{}': a step has "
-                               "one count so far",
-                               graph.inputs[here].name, graph.inputs[first].name))
+                   fmt::format(
+                       "this cross_entropy counts the targets of '{}', another one those of '{}': a step has "
+                       "one count so far",
+                       graph.inputs[here].name, graph.inputs[first].name))
             .Note(by_targets->range, "the other one is here")
-            .Hint("one loss over one field: cross_entropy(stack(a, b, dim = pair, axis = 2), targets), targets: [batch, seq, pair]");
+            .Hint(
+                "one loss over one field: cross_entropy(stack(a, b, dim = pair, axis = 2), targets), "
+                "targets: [batch, seq, pair]");
         ok = false;
       }
     }
