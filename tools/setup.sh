@@ -3,7 +3,7 @@
 # offline once they are there. PIPER_NO_INSTALL=1 only reports.
 set -eu
 
-packages="g++ cmake ninja-build ccache make git
+packages="g++ cmake ninja-build ccache make git lld
 antlr4 default-jre-headless libantlr4-runtime-dev uuid-dev
 llvm-14-dev zlib1g-dev libtinfo-dev
 libfmt-dev libboost-program-options-dev nlohmann-json3-dev libxxhash-dev libgtest-dev"
