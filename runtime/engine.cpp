@@ -301,6 +301,7 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
   } else {
     Message& message = program.messages[program.request[index]];
     message.run = run;
+    if (task.kind == TaskKind::kRecv && fresh) transport().StartReceive(message);
     if (task.kind == TaskKind::kSend) {
       if (fresh) transport().StartSend(message);
       progress = transport().TestSend(message);

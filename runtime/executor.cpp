@@ -167,10 +167,11 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
   program.wakes_compute.resize(tasks, 0);
   program.request.resize(tasks, kNone);
   program.uses.resize(buffers, 0);
-  std::map<uint32_t, std::vector<uint32_t>> lanes;      // sending streams a peer
-  std::vector<uint32_t> collective_lanes;               // streams with collectives
-  std::map<uint32_t, uint32_t> sent_to, received_from;  // messages so far a peer
-  std::map<uint64_t, uint32_t> occurrences;             // of collectives that are otherwise equal
+  std::map<uint32_t, std::vector<uint32_t>> lanes;       // sending streams a peer
+  std::map<uint32_t, std::vector<uint32_t>> from_lanes;  // receiving streams a peer
+  std::vector<uint32_t> collective_lanes;                // streams with collectives
+  std::map<uint32_t, uint32_t> sent_to, received_from;   // messages so far a peer
+  std::map<uint64_t, uint32_t> occurrences;              // of collectives that are otherwise equal
   auto lane_of = [](std::vector<uint32_t>& known, uint32_t stream) {
     auto at = std::find(known.begin(), known.end(), stream);
     if (at == known.end()) at = known.insert(known.end(), stream);
@@ -220,6 +221,9 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
           if (message.lane >= kMaxLanes) return InternalError("too many streams send to one rank: " + name);
           message.tag = Tag(task, sent_to[message.peer]);
         } else {
+          message.lane = lane_of(from_lanes[message.peer], task.stream);
+          if (message.lane >= kMaxLanes)
+            return InternalError("too many streams receive from one rank: " + name);
           message.tag = Tag(task, received_from[message.peer]);
         }
         program.request[i] = static_cast<uint32_t>(program.messages.size());

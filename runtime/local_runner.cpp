@@ -161,6 +161,7 @@ Result<LocalResult> RunLocal(const Job& job, const LocalOptions& options, const 
   }
   Result<std::unique_ptr<Segment>> segment = Segment::CreateLocal(job.rank_count);
   if (!segment.ok()) return segment.status();
+  if (options.rendezvous) (*segment)->header().rendezvous = 1;
   std::mutex hook_mutex;
   std::vector<LocalRank> ranks(job.rank_count);
   for (uint32_t rank = 0; rank < job.rank_count; ++rank) {

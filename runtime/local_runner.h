@@ -54,6 +54,7 @@ struct LocalOptions {
   std::string resume;
   bool resume_parameters_only = false;
   ExecutorOptions execution;
+  bool rendezvous = false;  // the transport's test mode (transport.h), also without PIPER_RENDEZVOUS
   // Interprets bodies without a function; see MakeInterpreter in runtime/interpreter.h. Empty: all have
   // functions.
   std::function<std::unique_ptr<BodyRunner>(const Job&, const RankProgram&)> bodies;

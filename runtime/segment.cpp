@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
@@ -16,7 +17,7 @@ namespace piper::runtime {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kMaxLocalRanks = 1024;
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -32,6 +33,11 @@ int64_t CollectivesOffset(int64_t size) {
 
 Status SystemError(const char* what) {
   return IoError(std::string("cannot ") + what + ": " + std::strerror(errno));
+}
+
+uint32_t RendezvousWanted() {
+  const char* wanted = std::getenv("PIPER_RENDEZVOUS");
+  return wanted != nullptr && *wanted != '\0' && std::strcmp(wanted, "0") != 0 ? 1 : 0;
 }
 
 }  // namespace
@@ -78,6 +84,7 @@ Result<std::unique_ptr<Segment>> Segment::CreateLocal(uint32_t size) {
   header.magic = SegmentHeader::kMagic;
   header.version = kVersion;
   header.size = size;
+  header.rendezvous = RendezvousWanted();
   return segment;
 }
 
@@ -99,6 +106,7 @@ Result<std::unique_ptr<Segment>> Segment::CreateShared(uint32_t size, uint64_t p
   SegmentHeader& header = *new (base) SegmentHeader;
   header.version = kVersion;
   header.size = size;
+  header.rendezvous = RendezvousWanted();
   header.plan = plan;
   header.magic = SegmentHeader::kMagic;
   return segment;

@@ -28,7 +28,8 @@ struct alignas(64) RankControl {
 };
 
 // One message on its way. The sender fills it and posts; the receiver copies and takes; the sender empties
-// it.
+// it. `wanted_*`, written by the receiver: in rendezvous mode, the receive that its lane (of receiving
+// streams) stands at.
 struct alignas(64) MessageSlot {
   enum State : uint32_t { kEmpty, kPosted, kTaken };
   std::atomic<uint32_t> state{kEmpty};
@@ -38,7 +39,10 @@ struct alignas(64) MessageSlot {
   uint64_t offset = 0;  // into the sender's arena
   int64_t bytes = 0;
   int32_t microbatch = 0;
+  std::atomic<uint32_t> wanted_run{0};
+  std::atomic<uint64_t> wanted_tag{0};
 };
+static_assert(sizeof(MessageSlot) == 64);
 
 // One member's part in a collective. `state` = key << 2 | phase, so that key and phase are read as one.
 struct alignas(64) CollectiveSlot {
@@ -55,8 +59,9 @@ struct alignas(64) SegmentHeader {
   static constexpr uint64_t kMagic = 0x5049504552534547u;
   uint64_t magic = 0;
   uint32_t version = 0;
-  uint32_t size = 0;  // ranks
-  uint64_t plan = 0;  // hash of the plan: ranks of different programs must not meet
+  uint32_t size = 0;        // ranks
+  uint64_t plan = 0;        // hash of the plan: ranks of different programs must not meet
+  uint32_t rendezvous = 0;  // see transport.h; of the whole job, from the environment of whoever made it
   alignas(64) std::atomic<uint32_t> arrived{0};
   alignas(64) std::atomic<uint32_t> generation{0};
   // 0: running; 1: somebody writes the report; 2: the report stands.

@@ -113,6 +113,32 @@ const char* SharedMemoryTransport::Text(uint32_t string) const {
 }
 
 void SharedMemoryTransport::StartSend(Message& message) {
+  message.offered = false;
+  if (!segment_.header().rendezvous || Wanted(message)) Offer(message);
+}
+
+void SharedMemoryTransport::StartReceive(Message& message) {
+  if (!segment_.header().rendezvous) return;
+  MessageSlot& slot = segment_.message(message.peer, rank_, message.lane);
+  slot.wanted_tag.store(message.tag, std::memory_order_relaxed);
+  slot.wanted_run.store(message.run, std::memory_order_release);
+  RingPeer(message.peer);
+}
+
+bool SharedMemoryTransport::Wanted(const Message& message) const {
+  for (uint32_t lane = 0; lane < kMaxLanes; ++lane) {
+    const MessageSlot& slot = segment_.message(rank_, message.peer, lane);
+    // Runs only grow, and within one a tag is wanted once.
+    if (slot.wanted_run.load(std::memory_order_acquire) == message.run &&
+        slot.wanted_tag.load(std::memory_order_relaxed) == message.tag) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void SharedMemoryTransport::Offer(Message& message) {
+  message.offered = true;
   MessageSlot& slot = segment_.message(rank_, message.peer, message.lane);
   slot.name = message.name;
   slot.tag = message.tag;
@@ -125,6 +151,8 @@ void SharedMemoryTransport::StartSend(Message& message) {
 }
 
 Progress SharedMemoryTransport::TestSend(Message& message) {
+  if (!message.offered && Wanted(message)) Offer(message);
+  if (!message.offered) return aborted() ? Progress::kFailed : Progress::kPending;
   MessageSlot& slot = segment_.message(rank_, message.peer, message.lane);
   if (slot.state.load(std::memory_order_acquire) != MessageSlot::kTaken) {
     return aborted() ? Progress::kFailed : Progress::kPending;

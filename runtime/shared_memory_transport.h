@@ -29,6 +29,7 @@ class SharedMemoryTransport : public Transport {
 
   void StartSend(Message& message) override;
   Progress TestSend(Message& message) override;
+  void StartReceive(Message& message) override;
   Progress TestReceive(Message& message) override;
   bool Arrived(const Message& message) override;
   void StartCollective(CollectiveOperation& operation) override;
@@ -58,6 +59,8 @@ class SharedMemoryTransport : public Transport {
 
  private:
   MessageSlot* Posted(const Message& message) const;
+  void Offer(Message& message);
+  bool Wanted(const Message& message) const;  // rendezvous: the receive is posted
   void RingPeer(uint32_t peer);
   void RingMembers(const CollectiveOperation& operation);
   void CheckPeers();         // aborts the job if a sibling process has died

@@ -6,6 +6,11 @@
 // pair of ranks, run and tag; a collective starts when all members have reached it, and folds in the order of
 // its terms. No call blocks, except Wait and Exchange: operations are started, then tested until they are
 // done.
+//
+// Rendezvous, the test mode of every transport (LocalOptions::rendezvous, or PIPER_RENDEZVOUS=1 where a job
+// starts): the receive goes first. A send tells its peer nothing before the receive of its tag has been
+// posted, so that not even a description of the message waits at the other end. A plan that the proof accepts
+// runs to its end in it; one that relied on any buffer would stop.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +32,16 @@ enum class Progress : uint8_t { kPending, kWorking, kDone, kFailed };
 
 // A send or receive of one task. The executor fills it once, and `run` for every run.
 struct Message {
-  uint32_t peer = 0;          // rank
-  uint32_t lane = 0;          // which of the sending rank's streams to that peer; kept by sends only
+  uint32_t peer = 0;  // rank
+  // Which of the rank's streams to (of receives: from) that peer.
+  uint32_t lane = 0;
   std::byte* data = nullptr;  // in the rank's arena
   int64_t bytes = 0;
   int32_t microbatch = -1;
-  uint32_t name = 0;  // Job::strings, for messages
-  uint64_t tag = 0;   // which message of the ordered pair in a run: equal at both ends, and nowhere else
-  uint32_t run = 0;   // runs of programs so far, the same on all ranks
+  uint32_t name = 0;     // Job::strings, for messages
+  uint64_t tag = 0;      // which message of the ordered pair in a run: equal at both ends, and nowhere else
+  uint32_t run = 0;      // runs of programs so far, the same on all ranks
+  bool offered = false;  // the transport's own: the peer has been told of the send
 };
 
 constexpr uint32_t kMaxLanes = 8;  // sending streams per ordered pair of ranks, collective streams per rank
@@ -68,6 +75,7 @@ class Transport {
   // Data plane. A message is started once, then tested until it is done.
   virtual void StartSend(Message& message) = 0;
   virtual Progress TestSend(Message& message) = 0;
+  virtual void StartReceive(Message& message) = 0;
   virtual Progress TestReceive(Message& message) = 0;
   virtual bool Arrived(const Message& message) = 0;  // TestReceive has something to copy
   virtual void StartCollective(CollectiveOperation& operation) = 0;

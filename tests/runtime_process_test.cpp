@@ -144,6 +144,14 @@ TEST(RuntimeProcess, BareStartTrainsLikeThreads) {
   EXPECT_NE(trace.find("\"pid\":3"), std::string::npos);
 }
 
+TEST(RuntimeProcess, RendezvousModeLearnsTheSame) {
+  TemporaryDirectory directory;
+  ASSERT_EQ(Start(directory / "log", {"--out", directory / "plain", "--quiet"}).Wait(), 0);
+  Process run = Start(directory / "log", {"--out", directory / "run", "--quiet"}, {"PIPER_RENDEZVOUS=1"});
+  ASSERT_EQ(run.Wait(), 0) << ReadFile(run.output);
+  EXPECT_EQ(Losses(directory / "run/metrics.jsonl"), Losses(directory / "plain/metrics.jsonl"));
+}
+
 TEST(RuntimeProcess, OtherLaunchersRanksMeet) {
   TemporaryDirectory directory;
   ASSERT_EQ(Start(directory / "log", {"--out", directory / "bare", "--quiet"}).Wait(), 0);
