@@ -24,8 +24,9 @@ std::vector<std::string> Indices(std::span<const T> values) {
 }
 
 std::string BufferKindText(runtime::BufferKind kind) {
-  constexpr const char* kNames[] = {"kParameter",  "kOptimizerState", "kGradient",  "kScalar",  "kInput",
-                                    "kActivation", "kCotangent",      "kTransient", "kScratch", "kMessage"};
+  constexpr const char* kNames[] = {"kParameter", "kOptimizerState", "kGradient",  "kScalar",
+                                    "kInput",     "kActivation",     "kCotangent", "kTransient",
+                                    "kScratch",   "kMessage",        "kSaved"};
   return fmt::format("BufferKind::{}", kNames[static_cast<size_t>(kind)]);
 }
 std::string ElementTypeText(runtime::ElementType type) {
@@ -33,9 +34,9 @@ std::string ElementTypeText(runtime::ElementType type) {
   return fmt::format("ElementType::{}", kNames[static_cast<size_t>(type)]);
 }
 std::string TaskKindText(runtime::TaskKind kind) {
-  constexpr const char* kNames[] = {"kLoad",   "kCompute",    "kAccumulate", "kSend",
-                                    "kRecv",   "kCollective", "kSumSquares", "kClip",
-                                    "kUpdate", "kLossFold",   "kBarrier"};
+  constexpr const char* kNames[] = {"kLoad",       "kCompute",    "kAccumulate", "kSend",   "kRecv",
+                                    "kCollective", "kSumSquares", "kClip",       "kUpdate", "kLossFold",
+                                    "kBarrier",    "kSave",       "kValidate"};
   return fmt::format("TaskKind::{}", kNames[static_cast<size_t>(kind)]);
 }
 std::string CollectiveKindText(runtime::CollectiveKind kind) {
@@ -119,7 +120,7 @@ std::string Printer::Memory() {
   Table parameters(
       "Parameter", Name("Parameters"),
       "name, elements, dims, initialiser, value, gradient, state, optimizer, weight decay, position "
-      "in the model, owner");
+      "in the model, owner, copy");
   for (const runtime::Parameter& p : program_.parameters) {
     std::vector<std::string> sizes;
     for (int64_t size : p.dims) sizes.push_back(Number(size));
@@ -128,7 +129,8 @@ std::string Printer::Memory() {
         {StringLiteral(p.name), Number(p.elements), dims.View(first, sizes.size()),
          fmt::format("{{{}, {}, {}}}", p.init.kind, DoubleLiteral(p.init.a), DoubleLiteral(p.init.b)),
          Index(p.value), Index(p.gradient), fmt::format("{{{}, {}}}", Index(p.state[0]), Index(p.state[1])),
-         Index(p.optimizer), DoubleLiteral(p.weight_decay), Number(p.global_index), Number(p.owner)});
+         Index(p.optimizer), DoubleLiteral(p.weight_decay), Number(p.global_index), Number(p.owner),
+         Index(p.saved)});
   }
   std::string text = Finish(buffers, &buffers_), unused;
   text += Finish(dims, &unused);

@@ -59,11 +59,11 @@ std::string_view ExprKindName(ExprKind kind) {
 }
 
 std::string_view StmtKindName(StmtKind kind) {
-  static constexpr std::array<std::string_view, 30> kNames = {
-      "let",   "assign",   "expression", "return",   "for",    "if",        "fn",      "expect",
-      "lanes", "barrier",  "steps",      "mesh",     "cut",    "split",     "place",   "shard",
-      "zero",  "order",    "edge",       "limit",    "stream", "recompute", "offload", "freeze",
-      "run",   "numerics", "cost",       "slowdown", "assert", "use"};
+  static constexpr std::array<std::string_view, 31> kNames = {
+      "let",       "assign",  "expression", "return", "for",      "if",        "fn",      "expect",
+      "lanes",     "barrier", "steps",      "mesh",   "cut",      "split",     "place",   "shard",
+      "zero",      "order",   "edge",       "limit",  "stream",   "recompute", "offload", "freeze",
+      "optimizer", "run",     "numerics",   "cost",   "slowdown", "assert",    "use"};
   return kNames.at(static_cast<size_t>(kind));
 }
 

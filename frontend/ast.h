@@ -18,11 +18,11 @@
 // Everything else is an ordinary name that is special only where the grammar asks for it: the words that
 // start a declaration (import module model topology strategy train eval infer test) at top level, `param` and
 // `forward` in a module, `device` and `level` in a topology, the directive words at the start of a statement
-// of a strategy (mesh cut split place shard zero order edge limit stream recompute offload freeze run
-// numerics cost slowdown assert use override), connecting words (as into on over where via with within folds
-// joined by of live to hint keep capacity uneven distance requires divides learns from) after what they
-// connect; `tag NAME {`, `lanes {`, `steps "..."` and `table from "..."` by their shape. The pass names F B
-// BI BW R U cannot be bound.
+// of a strategy (mesh cut split place shard zero order edge limit stream recompute offload freeze
+// optimizer run numerics cost slowdown assert use override), connecting words (as into on over where via with
+// within folds joined by of live to hint keep capacity uneven distance requires divides learns from) after
+// what they connect; `tag NAME {`, `lanes {`, `steps "..."` and `table from "..."` by their shape. The pass
+// names F B BI BW R U cannot be bound.
 //
 // Selector or list? `[..]` is a kSelector if one of its items is `key = value`, `*`, `x.*` or has `not`,
 // `or`, `and` at its top, or where a directive wants a selector; any other `[..]` is a kList. Where the
@@ -358,8 +358,8 @@ enum class StmtKind : uint8_t {
   kBarrier,  // Stmt
   kSteps,    // StepsStmt
   // directives, in the order of docs/language.md
-  kMesh, kCut, kSplit, kPlace, kShard, kZero, kOrder, kEdge, kLimit, kStream, kRecompute, kOffload, kFreeze, kRun,
-  kNumerics, kCost, kSlowdown, kAssert, kUse,
+  kMesh, kCut, kSplit, kPlace, kShard, kZero, kOrder, kEdge, kLimit, kStream, kRecompute, kOffload, kFreeze, kOptimizer,
+  kRun, kNumerics, kCost, kSlowdown, kAssert, kUse,
 };
 // clang-format on
 std::string_view StmtKindName(StmtKind kind);
@@ -552,6 +552,11 @@ struct OffloadStmt : Stmt {
 // freeze sel
 struct FreezeStmt : Stmt {
   Expr* selector = nullptr;
+};
+
+// optimizer post_validation|synchronised
+struct OptimizerStmt : Stmt {
+  NameRef mode;
 };
 
 // run strict|ready [hint [B, F, W]] [where sel]

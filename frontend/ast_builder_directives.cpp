@@ -97,6 +97,11 @@ Stmt* AstBuilder::BuildDirective(const SyntaxNode& wrapper) {
       freeze->selector = TakeSelector(cursor);
       return freeze;
     }
+    case Rule::kOptimizerDirective: {
+      auto* optimizer = New<OptimizerStmt>(StmtKind::kOptimizer, range);
+      optimizer->mode = TakeName(cursor);
+      return optimizer;
+    }
     case Rule::kNumericsDirective: {
       auto* numerics = New<NumericsStmt>(StmtKind::kNumerics, range);
       numerics->mode = TakeName(cursor);

@@ -430,6 +430,8 @@ class Dumper {
         word += " " + Name(run.mode) + Clause("hint", run.hint);
         return ExprLine(word + Clause("where", run.where));
       }
+      case StmtKind::kOptimizer:
+        return Line(word + " " + Name(As<OptimizerStmt>(stmt).mode));
       case StmtKind::kNumerics:
         return Line(word + " " + Name(As<NumericsStmt>(stmt).mode));
       case StmtKind::kCost:

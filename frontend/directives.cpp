@@ -101,6 +101,20 @@ void Interpreter::ExecDirective(Stmt& statement) {
     case StmtKind::kRun:
       Emit(statement, Run(As<RunStmt>(statement)));
       return;
+    case StmtKind::kOptimizer: {
+      auto& optimizer = As<OptimizerStmt>(statement);
+      std::string mode = Text(optimizer.mode.name);
+      if (mode != "post_validation" && mode != "synchronised") {
+        FailNearest(optimizer.mode.range, DiagKind::kBadOptimizer,
+                    fmt::format("there is no optimizer step '{}'", mode), mode,
+                    {"post_validation", "synchronised"},
+                    "post_validation updates first and checks later; synchronised (the default) waits for "
+                    "the norm of "
+                    "all ranks");
+      }
+      Emit(statement, ir::OptimizerDirective{mode == "post_validation"});
+      return;
+    }
     case StmtKind::kNumerics: {
       auto& numerics = As<NumericsStmt>(statement);
       std::string mode = Text(numerics.mode.name);

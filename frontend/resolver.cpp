@@ -333,6 +333,7 @@ class Resolver : private Scopes {
         Optional(As<RunStmt>(statement).hint);
         Optional(As<RunStmt>(statement).where);
         return;
+      case StmtKind::kOptimizer:
       case StmtKind::kNumerics:
         return;
       case StmtKind::kCost:

@@ -23,7 +23,8 @@ namespace piper::frontend {
   X(kMesh, MESH, "mesh") X(kCut, CUT, "cut") X(kSplit, SPLIT, "split") X(kPlace, PLACE, "place") \
   X(kShard, SHARD, "shard") X(kZero, ZERO, "zero") X(kOrder, ORDER, "order") X(kEdge, EDGE, "edge") \
   X(kLimit, LIMIT, "limit") X(kStream, STREAM, "stream") X(kRecompute, RECOMPUTE, "recompute") \
-  X(kOffload, OFFLOAD, "offload") X(kFreeze, FREEZE, "freeze") X(kRun, RUN, "run") \
+  X(kOffload, OFFLOAD, "offload") X(kFreeze, FREEZE, "freeze") \
+  X(kOptimizer, OPTIMIZER, "optimizer") X(kRun, RUN, "run") \
   X(kNumerics, NUMERICS, "numerics") X(kCost, COST, "cost") X(kSlowdown, SLOWDOWN, "slowdown") \
   X(kAssert, ASSERT, "assert") X(kUse, USE, "use") X(kOverride, OVERRIDE, "override") X(kAs, AS, "as") \
   X(kInto, INTO, "into") X(kOn, ON, "on") X(kOver, OVER, "over") X(kWhere, WHERE, "where") \
@@ -67,6 +68,7 @@ namespace piper::frontend {
   X(kOrderDirective, OrderDirective) X(kEdgeDirective, EdgeDirective) X(kLimitDirective, LimitDirective) \
   X(kStreamDirective, StreamDirective) X(kRecomputeDirective, RecomputeDirective) \
   X(kOffloadDirective, OffloadDirective) X(kFreezeDirective, FreezeDirective) \
+  X(kOptimizerDirective, OptimizerDirective) \
   X(kRunDirective, RunDirective) X(kNumericsDirective, NumericsDirective) \
   X(kCostDirective, CostDirective) X(kSlowdownDirective, SlowdownDirective) \
   X(kAssertDirective, AssertDirective) X(kUseDirective, UseDirective) X(kExpr, Expr) X(kTerm, Term) \

@@ -62,6 +62,8 @@ constexpr RuleForm kForms[] = {
     {Rule::kRecomputeDirective, "a 'recompute' directive", "recompute [norm] [keep [tp.gather]]"},
     {Rule::kOffloadDirective, "an 'offload' directive", "offload [attn] to host { prefetch 1 }"},
     {Rule::kFreezeDirective, "a 'freeze' directive", "freeze [embed]"},
+    {Rule::kOptimizerDirective, "an 'optimizer' directive",
+     "optimizer post_validation, or: optimizer synchronised"},
     {Rule::kRunDirective, "a 'run' directive", "run strict, or: run ready hint [B, F, W]"},
     {Rule::kNumericsDirective, "a 'numerics' directive", "numerics reproducible, or: numerics fast"},
     {Rule::kCostDirective, "a 'cost' directive", "cost F[layer = 0] = 1 us"},
@@ -233,7 +235,7 @@ void ReportSyntaxFailure(const SyntaxFailure& failure, const std::vector<Token>&
     error.Hint(
         "a strategy holds directives (mesh cut split place shard zero order edge limit stream recompute "
         "offload freeze "
-        "run numerics cost slowdown assert use override), for, if, let, var and fn");
+        "optimizer run numerics cost slowdown assert use override), for, if, let, var and fn");
   } else if (form != nullptr && !form->form.empty()) {
     error.Hint(fmt::format("{} reads: {}", form->noun, form->form));
   } else if (Has(failure.expected, Tok::kSemicolon)) {

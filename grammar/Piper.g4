@@ -178,6 +178,7 @@ directive
   | recomputeDirective
   | offloadDirective
   | freezeDirective
+  | optimizerDirective
   | runDirective
   | numericsDirective
   | costDirective
@@ -229,6 +230,8 @@ recomputeDirective : 'recompute' term ('keep' term)? ;
 offloadDirective : 'offload' term 'to' word fields? ;
 
 freezeDirective : 'freeze' term ;
+
+optimizerDirective : 'optimizer' word ;
 
 runDirective : 'run' word ('hint' term)? ('where' term)? ;
 
@@ -293,7 +296,7 @@ plainWord
 
 directiveWord
   : 'mesh' | 'cut' | 'split' | 'place' | 'shard' | 'zero' | 'order' | 'edge' | 'limit' | 'stream' | 'recompute'
-  | 'offload' | 'freeze' | 'run' | 'numerics' | 'cost' | 'slowdown' | 'assert' | 'use' | 'override'
+  | 'offload' | 'freeze' | 'optimizer' | 'run' | 'numerics' | 'cost' | 'slowdown' | 'assert' | 'use' | 'override'
   ;
 
 // ---------------------------------------------------------------- vocabulary
@@ -309,8 +312,8 @@ PARAM : 'param' ; FORWARD : 'forward' ; DEVICE : 'device' ; LEVEL : 'level' ;
 
 MESH : 'mesh' ; CUT : 'cut' ; SPLIT : 'split' ; PLACE : 'place' ; SHARD : 'shard' ; ZERO : 'zero' ; ORDER : 'order' ;
 EDGE : 'edge' ; LIMIT : 'limit' ; STREAM : 'stream' ; RECOMPUTE : 'recompute' ; OFFLOAD : 'offload' ;
-FREEZE : 'freeze' ; RUN : 'run' ; NUMERICS : 'numerics' ; COST : 'cost' ; SLOWDOWN : 'slowdown' ; ASSERT : 'assert' ;
-USE : 'use' ; OVERRIDE : 'override' ;
+FREEZE : 'freeze' ; OPTIMIZER : 'optimizer' ; RUN : 'run' ; NUMERICS : 'numerics' ; COST : 'cost' ;
+SLOWDOWN : 'slowdown' ; ASSERT : 'assert' ; USE : 'use' ; OVERRIDE : 'override' ;
 
 AS : 'as' ; INTO : 'into' ; ON : 'on' ; OVER : 'over' ; WHERE : 'where' ; VIA : 'via' ; WITH : 'with' ;
 WITHIN : 'within' ; FOLDS : 'folds' ; JOINED : 'joined' ; BY : 'by' ; OF : 'of' ; LIVE : 'live' ; TO : 'to' ;

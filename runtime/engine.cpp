@@ -269,7 +269,8 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
                                       Engine engine) {
   const Task& task = program.program->tasks[index];
   if (IsLocal(task.kind)) {
-    if (task.kind == TaskKind::kClip && program.train && updates && observer != nullptr) {
+    if ((task.kind == TaskKind::kClip || task.kind == TaskKind::kValidate) && program.train && updates &&
+        observer != nullptr) {
       observer(observer_state, *self, step);
     }
     // Short tasks are not worth another thread's attention.

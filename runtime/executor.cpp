@@ -26,6 +26,7 @@ bool IsStatic(BufferKind kind) {
     case BufferKind::kGradient:
     case BufferKind::kScalar:
     case BufferKind::kScratch:
+    case BufferKind::kSaved:
       return true;
     default:
       return false;
@@ -189,7 +190,8 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
       uint32_t buffer = source.task_operands[task.first_operand + k];
       if (!IsStatic(source.buffers[buffer].kind)) ++program.uses[buffer];
     }
-    program.has_clip |= task.kind == TaskKind::kClip;
+    program.has_clip |= task.kind == TaskKind::kClip || task.kind == TaskKind::kValidate;
+    program.validates |= task.kind == TaskKind::kValidate;
     std::string name = std::string("'") + Text(task.name) + "'";
     switch (task.kind) {
       case TaskKind::kCompute: {

@@ -71,6 +71,9 @@ struct RankStatistics {
   int64_t messages = 0, message_bytes = 0;        // sent
   int64_t collectives = 0, collective_bytes = 0;  // joined
   int64_t steps = 0;
+  // Steps whose updates were restored from their copies, and whose updates waited for the norm because
+  // clipping was certain; both are 0 where updates are not validated afterwards.
+  int64_t rollbacks = 0, late_updates = 0;
 };
 
 class Executor {
@@ -106,8 +109,8 @@ class Executor {
   // microbatch 2, .."); empty if there is none here. Collective, like RunTrain.
   Status FindNonFinite(uint64_t step, std::string& finding);
 
-  // Runs just before the first kClip task of each train step: all final gradients stand in their buffers.
-  // Steps without a kClip task call it at their end.
+  // Runs just before the first kClip or kValidate task of each train step: all final gradients stand in their
+  // buffers. Steps without one call it at their end.
   void SetGradientObserver(void (*observer)(void* state, Executor& executor, uint64_t step), void* state);
 
   const Job& job() const;

@@ -30,7 +30,8 @@ struct ProgramState {
   BodyRunner* bodies = nullptr;
   BatchSource* source = nullptr;
   bool train = true;
-  bool has_clip = false;
+  bool has_clip = false;   // a node judges by the norm, which has seen every gradient
+  bool validates = false;  // after the updates
 
   std::vector<void*> operands;      // address of every task operand
   std::vector<std::byte*> scratch;  // a stream; null: does not compute
@@ -73,6 +74,7 @@ struct Executor::State {
   uint64_t step = 0;
   bool updates = true;  // false while a step is repeated to find a value that is not finite
   bool checking = false;
+  bool optimistic = true;  // the updates of this step happen before they are validated
   // Held by the thread that advances the communication streams. Who does not get it says `look_again`.
   std::atomic<bool> communicating{false};
   std::atomic<bool> look_again{false};
@@ -131,8 +133,16 @@ struct Executor::State {
   void SumSquares(ProgramState& program, const Task& task);
   void Clip(ProgramState& program, const Task& task);
   void Update(ProgramState& program, const Task& task);
+  void UpdateOne(ProgramState& program, const Parameter& parameter);
+  void ScaleGradients(ProgramState& program, const double* sums);
   void FlagNonFinite();
   double ReadScalar(const ProgramState& program, uint32_t buffer) const;
+
+  // post_validation.cpp
+  void DecideOptimistic(const double* own_sums);
+  void Save(ProgramState& program);
+  void Restore(ProgramState& program);
+  void Validate(ProgramState& program, const Task& task);
 
   // non_finite.cpp: the scan of check mode.
   void BeforeChecked(ProgramState& program, const Task& task, bool& suspect);

@@ -104,6 +104,12 @@ Status Executor::State::RunLocalTask(ProgramState& program, uint32_t index) {
     case TaskKind::kUpdate:
       Update(program, task);
       break;
+    case TaskKind::kSave:
+      Save(program);
+      break;
+    case TaskKind::kValidate:
+      Validate(program, task);
+      break;
     case TaskKind::kLossFold:
       type(0) == ElementType::kF64 ? Fold<double>(operands, task.operand_count)
                                    : Fold<float>(operands, task.operand_count);
@@ -163,6 +169,8 @@ void Executor::State::SumSquares(ProgramState& program, const Task& task) {
       kernels::sum_of_squares(reinterpret_cast<const float*>(gradient), sum, parameter.elements);
     }
   }
+  // Before the reduction replaces the rank's own sums.
+  if (program.validates) DecideOptimistic(sums);
 }
 
 void Executor::State::Clip(ProgramState& program, const Task& task) {
@@ -176,6 +184,11 @@ void Executor::State::Clip(ProgramState& program, const Task& task) {
     return;
   }
   if (job().clip <= 0 || !updates) return;
+  ScaleGradients(program, sums);
+}
+
+// By the factor that clips the norm of `sums`.
+void Executor::State::ScaleGradients(ProgramState& program, const double* sums) {
   float factor = 1;
   double factor64 = 1;
   kernels::clip_factor(sums, &factor, int64_t{job().parameter_count}, job().clip);
@@ -198,6 +211,10 @@ void Executor::State::Clip(ProgramState& program, const Task& task) {
 void Executor::State::Update(ProgramState& program, const Task& task) {
   if (!updates) return;
   const Parameter& parameter = program.program->parameters[task.argument];
+  if (task.flag != 0) {
+    if (optimistic) UpdateOne(program, parameter);
+    return;
+  }
   ElementType type = program.program->buffers[parameter.value].type;
   const std::byte* gradient = At(program, parameter.gradient);
   // The norm has seen every gradient where there is one; elsewhere each is looked at before it is used.
@@ -207,6 +224,12 @@ void Executor::State::Update(ProgramState& program, const Task& task) {
   // Nothing is updated any more once a value was not finite, on this rank or, as far as it is known, on
   // another.
   if (!finite.load(std::memory_order_relaxed) || transport().NonFinite(step)) return;
+  UpdateOne(program, parameter);
+}
+
+void Executor::State::UpdateOne(ProgramState& program, const Parameter& parameter) {
+  const ElementType type = program.program->buffers[parameter.value].type;
+  const std::byte* gradient = At(program, parameter.gradient);
   auto at = [&](uint32_t buffer) { return buffer == kNone ? nullptr : At(program, buffer); };
   const Optimizer& optimizer = job().optimizers[parameter.optimizer];
   if (type == ElementType::kF64) {

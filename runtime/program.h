@@ -79,6 +79,7 @@ enum class BufferKind : uint8_t {
   kTransient,    // a gradient contribution of one microbatch, before its accumulate
   kScratch,      // one per stream that computes
   kMessage,      // landing space that a transport needs
+  kSaved,        // static: the copy of a parameter and its optimizer state that kValidate restores
 };
 struct Buffer {
   int64_t offset;
@@ -106,6 +107,8 @@ struct Parameter {
   double weight_decay;     // already resolved for this parameter
   uint32_t global_index;   // position in model order, the same in every role: keys checkpoints and the norm
   uint8_t owner;           // 1: members with replica 0 of this role save it and count it in the norm
+  uint32_t saved = kNone;  // buffer of kSave's copy: value, then each used state, padded to kAlignment each; kNone:
+                           // its updates are not validated
 };
 
 // ---- tasks ---------------------------------------------------------------------------------------------------
@@ -120,9 +123,13 @@ enum class TaskKind : uint8_t {
   kCollective,  // Collective `argument`
   kSumSquares,  // writes sums of squares of owned final gradients to operand 0: f64 per Job parameter, 0 if not owned
   kClip,        // reads operand 0 (f64 per parameter, reduced); scales every final gradient if the norm exceeds clip
-  kUpdate,      // optimizer step of parameter `argument`
+  kUpdate,      // optimizer step of parameter `argument`; `flag` set: kValidate judges it later, so it happens unless
+                // this rank's own part of the norm (kSumSquares) already shows that the gradient will be clipped
   kLossFold,    // operand 0 = left fold of operands 1.. (one f32 a microbatch, ascending)
   kBarrier,     // nothing; orders streams
+  kSave,        // copies every parameter with `saved`, and its optimizer state, there
+  kValidate,    // reads operand 0 (f64 per parameter, reduced): where the norm exceeds clip, restores what kSave copied,
+                // scales the gradients and repeats the updates; where it is not finite, restores
 };
 
 struct Task {

@@ -88,6 +88,7 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
     }
     case TaskKind::kSumSquares:
     case TaskKind::kClip:
+    case TaskKind::kValidate:
       if (task.operand_count < 1) return wrong("no operand");
       if (buffer(0).type != ElementType::kF64 || buffer(0).bytes < int64_t{job.parameter_count} * 8) {
         return wrong("the operand is no f64 a parameter of the job");
@@ -98,6 +99,9 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
       const Parameter& parameter = program.parameters[task.argument];
       if (parameter.optimizer >= job.optimizers.size() || parameter.gradient == kNone) {
         return wrong("the parameter has no optimizer or no gradient");
+      }
+      if (task.flag != 0 && parameter.saved == kNone) {
+        return wrong("the update is validated later, but no copy of the parameter is kept");
       }
       if (job.optimizers[parameter.optimizer].kind == 1 &&
           (parameter.state[0] == kNone || parameter.state[1] == kNone)) {
@@ -116,6 +120,7 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
       }
       return {};
     case TaskKind::kBarrier:
+    case TaskKind::kSave:
       return {};
   }
   return wrong("unknown kind");
@@ -153,6 +158,18 @@ Status CheckProgram(const Job& job, const RankProgram& program, uint32_t rank) {
         return wrong(std::string("parameter '") + parameter.name +
                      "' has a gradient or state buffer too small");
       }
+    }
+  }
+  for (const Parameter& parameter : program.parameters) {
+    if (parameter.saved == kNone) continue;
+    int64_t needed = 0;
+    for (uint32_t buffer : {parameter.value, parameter.state[0], parameter.state[1]}) {
+      if (buffer != kNone)
+        needed += (program.buffers[buffer].bytes + kAlignment - 1) / kAlignment * kAlignment;
+    }
+    if (parameter.saved >= buffers || program.buffers[parameter.saved].bytes < needed ||
+        parameter.gradient == kNone || parameter.optimizer >= job.optimizers.size()) {
+      return wrong(std::string("parameter '") + parameter.name + "' has no room for its copy");
     }
   }
   for (uint32_t scalar : {program.loss, program.loss_scale}) {

@@ -36,6 +36,10 @@ const char* KindText(TaskKind kind) {
       return "loss";
     case TaskKind::kBarrier:
       return "barrier";
+    case TaskKind::kSave:
+      return "save";
+    case TaskKind::kValidate:
+      return "validate";
   }
   return "task";
 }

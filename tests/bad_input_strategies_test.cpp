@@ -127,7 +127,7 @@ class StrategyMaker {
   }
 
   std::string Other() {
-    switch (random_.Below(11)) {
+    switch (random_.Below(12)) {
       case 0: return "edge " + Selector() + " -> " + Selector();
       case 1: return "limit " + Number({1, 2, 3, 8, 40}) + " live " + Selector();
       case 2: return "limit " + Number({1, 2, 4}) + " live F per mb";
@@ -135,6 +135,7 @@ class StrategyMaker {
       case 4: return "freeze " + Bracket();
       case 5: return "cost " + Selector() + " = " + Number({0, 1, 7, 1000000}) + random_.Of(std::vector<std::string>{" us", " us", " ns", " MiB", " s"});
       case 6: return "zero 0 " + Bracket() + " as " + (Chance(2) ? "dp" : "z") + (Chance(2) ? " { bucket " + Number({1, 64, 4096}) + " KiB }" : "");
+      case 10: return "optimizer " + std::string(Chance(2) ? "post_validation" : "synchronised");
       case 7: return "numerics " + std::string(Chance(2) ? "fast" : "reproducible");
       case 8: return "place " + Bracket() + " on " + Group();
       case 9: return "override place " + Bracket() + " on " + Group();

@@ -465,6 +465,24 @@ TEST(Shard, Refusals) {
   }
 }
 
+// ---- optimizer
+// -------------------------------------------------------------------------------------------------
+
+TEST(OptimizerStep, ValidatesAfterTheUpdates) {
+  TestProgram with({2, 8}, 2), without({2, 8}, 2);
+  for (TestProgram* test : {&with, &without}) {
+    test->Pipeline(2, 2);
+    test->program.train.clip = 1;
+  }
+  with.Add("optimizer post_validation", OptimizerDirective{true});
+  ExpectMatters(with, without, "directive_optimizer.txt",
+                {"node \"clip", "node \"update.", "-> \"clip", "-> \"update"});
+  TestProgram twice({2, 8}, 1);
+  twice.Add("optimizer post_validation", OptimizerDirective{true});
+  twice.Add("optimizer synchronised", OptimizerDirective{false});
+  ExpectRefusal(twice, "conflicting-directives", {"a second `optimizer`"});
+}
+
 // ---- freeze
 // ----------------------------------------------------------------------------------------------------
 

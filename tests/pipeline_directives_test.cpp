@@ -252,6 +252,16 @@ TEST_F(Directive, Freeze) {
   EXPECT_LT(with_.makespan, without_.makespan);
 }
 
+TEST_F(Directive, Optimizer) {
+  Compare(std::string(kPipeline) + "@optimizer post_validation\n");
+  ASSERT_TRUE(without_.accepted) << without_.messages;
+  EXPECT_NE(with_.ir, without_.ir);
+  EXPECT_NE(with_.trace, without_.trace);
+  ExpectSameNumbers();
+  EXPECT_FALSE(
+      Look(Program(std::string(kPipeline) + "optimizer post_validation\noptimizer synchronised\n")).accepted);
+}
+
 TEST_F(Directive, Numerics) {
   Compare(std::string(kReplicas) + "@numerics fast\n");
   ASSERT_TRUE(without_.accepted) << without_.messages;

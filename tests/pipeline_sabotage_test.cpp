@@ -73,6 +73,8 @@ TEST(PipelineSabotage, EveryReduceAndAccumulateOfATiedGptIsNeeded) {
   EXPECT_GE(Sabotage(text.Text(), "pp x dp"), 40);
   text.zero = "zero 0 [*] as dp { bucket 8 KiB }";
   EXPECT_GE(Sabotage(text.Text(), "pp x dp, buckets"), 10);
+  text.directives = "  optimizer post_validation\n";
+  EXPECT_GE(Sabotage(text.Text(), "pp x dp, validated afterwards"), 10);
 }
 
 TEST(PipelineSabotage, EveryReduceAndAccumulateOfThreeUsesAndTwoLossesIsNeeded) {

@@ -585,6 +585,103 @@ TEST(RuntimeExecutor, ClippingScalesByTheGlobalNorm) {
   EXPECT_EQ(result->gradient_norms, std::vector<double>(3, 5.0));
 }
 
+// Two ranks, a parameter each with momentum. Updates precede the norm of both; `bad` is the step in which
+// rank 1 has an infinite gradient.
+struct PostValidated {
+  TestJob job;
+  explicit PostValidated(double clip) {
+    uint32_t optimizer = job.Sgd(1.0, 0.5);
+    uint32_t group = job.Group({0, 1});
+    static BodyFunction fills[2] = {
+        [](BodyContext& c) {
+          F(c, 0)[0] = c.step == 1 ? 30 : 3;
+        },
+        [](BodyContext& c) {
+          F(c, 0)[0] = c.step == kBad ? std::numeric_limits<float>::infinity() : 4;
+        }};
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      TestRole& role = job.Role("role" + std::to_string(rank));
+      role.Rank(rank, 0, {}, {group});
+      role.Parameter(rank == 0 ? "a" : "b", 1, kOnes, optimizer, 1, rank);
+      role.parameters[0].saved = role.Buffer("copy", BufferKind::kSaved, 32);
+      uint32_t sums = role.Buffer("sums", BufferKind::kScalar, 2, ElementType::kF64);
+      role.collectives.push_back({CollectiveKind::kAllReduce, ElementType::kF64, 0, 2, 0, 0, 1, "clip.norm"});
+      role.Body("fill", fills[rank], 1);
+      role.Stream("compute", true);
+      role.Task(TaskKind::kCompute, "B", 0, {role.parameters[0].gradient});
+      role.Task(TaskKind::kSumSquares, "sums", 0, {sums});
+      role.Task(TaskKind::kSave, "save", 0, {});
+      role.Task(TaskKind::kUpdate, "U", 0, {}, {}, -1, 0, 1);
+      role.Task(TaskKind::kValidate, "validate", 0, {sums}, {5});
+      role.Stream("reduce", false);
+      role.Task(TaskKind::kCollective, "clip.norm", 0, {sums, sums}, {1}, -1, 16);
+    }
+    job.fields.parameter_count = 2;
+    job.fields.clip = clip;
+    job.Finish();
+  }
+  static constexpr uint64_t kBad = 3;
+};
+
+TEST(RuntimeExecutor, UpdatesBeforeTheNormAreRestoredAndRepeated) {
+  // Norms 5, 30.3, 5: a bound of 6 clips step 1, which rank 0 knows by itself; of 4.5 all, which no rank
+  // knows but in step 1.
+  for (double clip : {6.0, 4.5, 100.0}) {
+    PostValidated test(clip);
+    double value[2] = {1, 1}, velocity[2] = {0, 0};
+    for (uint64_t step = 0; step < 3; ++step) {
+      const double gradient[2] = {step == 1 ? 30.0 : 3.0, 4.0};
+      const double factor = std::min(1.0, clip / (std::hypot(gradient[0], gradient[1]) + 1e-6));
+      for (int rank = 0; rank < 2; ++rank) {
+        velocity[rank] = 0.5 * velocity[rank] + factor * gradient[rank];
+        value[rank] -= velocity[rank];
+      }
+    }
+    LocalHooks hooks;
+    hooks.step_done = [&](const RankView& view, uint64_t step, const StepOutcome&) {
+      if (step != 2) return;
+      const Parameter& parameter = view.program->parameters[0];
+      EXPECT_NEAR(*reinterpret_cast<const float*>(view.value(parameter)), value[view.rank], 1e-4);
+      EXPECT_NEAR(*reinterpret_cast<const float*>(view.state(parameter, 0)), velocity[view.rank], 1e-4);
+    };
+    Result<LocalResult> result = RunLocal(test.job.fields, Steps(3), hooks);
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    const int64_t clipped = clip == 6.0 ? 1 : clip == 4.5 ? 3 : 0;
+    EXPECT_EQ(result->ranks[0].late_updates, clipped > 0 ? 1 : 0);
+    EXPECT_EQ(result->ranks[0].rollbacks, clipped > 0 ? clipped - 1 : 0);
+    EXPECT_EQ(result->ranks[1].late_updates, 0);
+    EXPECT_EQ(result->ranks[1].rollbacks, clipped);
+  }
+}
+
+TEST(RuntimeExecutor, UpdatesBeforeANormThatIsNotFiniteAreRestored) {
+  // Rank 0 updates; the infinity is rank 1's. No loss says so.
+  PostValidated test(100);
+  static Executor* executors[2];
+  LocalHooks hooks;
+  float before[2] = {}, at_search[2] = {};
+  hooks.step_done = [&](const RankView& view, uint64_t, const StepOutcome&) {
+    executors[view.rank] = view.executor;
+    before[view.rank] = *reinterpret_cast<const float*>(view.value(view.program->parameters[0]));
+  };
+  // The repeated step begins with what was restored.
+  static float* seen = at_search;
+  auto* program = const_cast<RankProgram*>(&test.job.fields.train[0]);
+  const_cast<Body*>(&program->bodies[0])->function = [](BodyContext& c) {
+    F(c, 0)[0] = 3;
+    if (c.step == PostValidated::kBad)
+      seen[0] =
+          *reinterpret_cast<const float*>(executors[0]->buffer(executors[0]->program().parameters[0].value));
+  };
+  Result<LocalResult> result = RunLocal(test.job.fields, Steps(5), hooks);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), kExitInput);
+  EXPECT_EQ(result.status().message().rfind("step 3: a gradient is not finite; first in 'B', rank 1", 0), 0u)
+      << result.status().message();
+  EXPECT_EQ(at_search[0], before[0]);
+  EXPECT_NE(before[0], 1.0f);
+}
+
 TEST(RuntimeExecutor, NonFiniteValueIsNamed) {
   Pipeline pipeline(4, 16);
   // From step 2 on, stage 1 makes an infinity of microbatch 2.

@@ -61,6 +61,12 @@ void DumpTask(Out out, const runtime::Job& job, const RankProgram& program, uint
     case TaskKind::kBarrier:
       what = "barrier";
       break;
+    case TaskKind::kSave:
+      what = "save copies";
+      break;
+    case TaskKind::kValidate:
+      what = "validate";
+      break;
   }
   fmt::format_to(out, "    {:>6} {}", index, job.strings[task.name]);
   if (task.microbatch >= 0) fmt::format_to(out, " mb {}", task.microbatch);

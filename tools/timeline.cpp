@@ -100,6 +100,8 @@ char TaskLetter(const runtime::Task& task) {
     case runtime::TaskKind::kUpdate:
     case runtime::TaskKind::kClip:
     case runtime::TaskKind::kSumSquares:
+    case runtime::TaskKind::kSave:
+    case runtime::TaskKind::kValidate:
       return 'U';
     default:
       return 0;

@@ -78,7 +78,8 @@ class GradientCheck {
       if (changes) {
         for (ParameterId p : parameters) touching_[p].push_back(t);
       }
-      if (node.kind == NodeKind::kClip) clips_.push_back(t);
+      if (node.kind == NodeKind::kClip || node.kind == NodeKind::kValidate) clips_.push_back(t);
+      if (node.kind == NodeKind::kSave) saves_.push_back(t);
       if (node.kind == NodeKind::kUpdate && node.parameter < updates_.size())
         updates_[node.parameter].push_back(t);
     }
@@ -121,9 +122,10 @@ class GradientCheck {
     }
     return found;
   }
+  static bool WaitsForNorm(NodeKind kind) { return kind == NodeKind::kClip || kind == NodeKind::kSave; }
   bool Precedes(TemplateId a, TemplateId b) {
-    // With clipping all updates of a host wait for one node: they share what comes before it.
-    if (incoming_[b].size() == 1 && dag_.templates[incoming_[b][0]].kind == NodeKind::kClip) {
+    // With a norm all updates of a host wait for one node: they share what comes before it.
+    if (incoming_[b].size() == 1 && WaitsForNorm(dag_.templates[incoming_[b][0]].kind)) {
       return a == incoming_[b][0] || Ancestors(incoming_[b][0])[a];
     }
     return Ancestors(b)[a];
@@ -369,7 +371,9 @@ class GradientCheck {
     }
     double clip_scale = 1;
     for (TemplateId clip : clips_) {
-      if (dag_.templates[clip].group == host && Precedes(clip, update))
+      // What validates scales the gradient that it repeats the update with.
+      const bool validates = dag_.templates[clip].kind == NodeKind::kValidate;
+      if (dag_.templates[clip].group == host && (validates || Precedes(clip, update)))
         clip_scale *= dag_.templates[clip].scale;
     }
     Multiset final;
@@ -521,7 +525,7 @@ class GradientCheck {
   }
 
   void CheckClip() {
-    if (clips_.empty()) return;
+    if (clips_.empty() && saves_.empty()) return;
     std::vector<TemplateId> norms;
     std::map<ParameterId, TemplateId> counted;
     for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
@@ -570,7 +574,8 @@ class GradientCheck {
       diag_.Error(Origin(*totals.rbegin()), DiagKind::kGradientDouble, "hosts clip by different norms");
     for (ParameterId p = 0; p < updates_.size(); ++p) {
       for (TemplateId update : updates_[p]) {
-        bool clipped = std::any_of(clips_.begin(), clips_.end(), [&](TemplateId clip) {
+        if (!saves_.empty() && !CheckValidated(update)) return;
+        bool clipped = !saves_.empty() || std::any_of(clips_.begin(), clips_.end(), [&](TemplateId clip) {
           return dag_.templates[clip].group == dag_.templates[update].group &&
                  std::find(incoming_[update].begin(), incoming_[update].end(), clip) !=
                      incoming_[update].end();
@@ -584,6 +589,30 @@ class GradientCheck {
     }
   }
 
+  // Post-validation: an update starts from a saved copy, which one node judges once update and norm are
+  // there.
+  bool CheckValidated(TemplateId update) {
+    const NodeTemplate& node = dag_.templates[update];
+    const auto waits = [&](TemplateId t, TemplateId before) {
+      return std::find(incoming_[t].begin(), incoming_[t].end(), before) != incoming_[t].end();
+    };
+    const bool saved = std::any_of(saves_.begin(), saves_.end(), [&](TemplateId save) {
+      return dag_.templates[save].group == node.group && waits(update, save);
+    });
+    if (!saved) return Missing(update, fmt::format("'{}' changes what no copy was saved of", node.name));
+    size_t judges = 0;
+    for (TemplateId clip : clips_)
+      judges += dag_.templates[clip].kind == NodeKind::kValidate &&
+                dag_.templates[clip].group == node.group && waits(clip, update);
+    if (judges == 0) return Missing(update, fmt::format("nothing validates '{}'", node.name));
+    if (judges > 1) {
+      diag_.Error(Origin(update), DiagKind::kGradientDouble,
+                  fmt::format("'{}' is validated twice", node.name));
+      return false;
+    }
+    return true;
+  }
+
   const Dag& dag_;
   const RegionGraph& regions_;
   DiagnosticEngine& diag_;
@@ -593,7 +622,8 @@ class GradientCheck {
   std::vector<std::vector<RegionId>> users_;  // per parameter: regions with a gradient, model order
   std::map<BufferKey, GroupId> copies_;       // where each region's copies are
   std::map<BufferKey, TemplateId> weights_;   // their BW
-  std::vector<TemplateId> clips_;
+  std::vector<TemplateId> clips_;             // kClip, or kValidate: what judges by the norm
+  std::vector<TemplateId> saves_;
   std::vector<GroupId> hosts_;
   std::map<GroupId, std::vector<GroupId>> hosts_of_;  // per group, as asked for
   size_t device_count_ = 0;

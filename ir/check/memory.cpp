@@ -25,6 +25,8 @@ const char* StaticName(BufferKind kind) {
       return "scratch";
     case BufferKind::kScalar:
       return "scalars";
+    case BufferKind::kSaved:
+      return "saved copies";
     default:
       return nullptr;
   }

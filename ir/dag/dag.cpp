@@ -47,6 +47,10 @@ std::string_view NodeKindName(NodeKind kind) {
       return "clip";
     case NodeKind::kLossFold:
       return "loss_fold";
+    case NodeKind::kSave:
+      return "save";
+    case NodeKind::kValidate:
+      return "validate";
   }
   return "?";
 }

@@ -27,6 +27,10 @@
 //   copy.
 //   * With clipping: [clip.local] (kNorm) on every host, [clip.norm] over all hosts, [clip.apply] on every
 //   host.
+//   * With `optimizer post_validation` instead: after [clip.local] each host's [update.save] (kSave) and then
+//   its
+//     updates, whether clipping is due or not; [update.validate] (kValidate) on every host waits for its
+//     updates and for [clip.norm], and restores and repeats them where they were wrong.
 //   * kUpdate: one template a (parameter, host).
 //   * Messages: one send/recv pair a (value, producing copy, destination host), a pair a partial cotangent. A
 //   boundary
@@ -67,6 +71,8 @@ enum class NodeKind : uint8_t {
   kNorm,      // sums of squares of owned gradients (clip.norm's local part)
   kClip,      // applies the global norm
   kLossFold,  // the left fold of a rank's microbatch losses
+  kSave,      // copies what the updates of a host change
+  kValidate,  // judges updates by the global norm; restores the copies and repeats them where they were wrong
 };
 std::string_view NodeKindName(NodeKind kind);
 
@@ -119,6 +125,9 @@ struct NodeTemplate {
   // Collectives: one communicator a replica index (the devices of `group` with that index, in group order),
   // instead of one of all devices of `group`.
   bool per_replica = false;
+  // The node runs within the step that follows its own: edges into it from nodes that do not have distance
+  // one.
+  bool carried = false;
 
   bool step_level() const { return mb_begin < 0; }
   int64_t node_count() const { return mb_end - mb_begin; }

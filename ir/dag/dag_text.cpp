@@ -134,6 +134,7 @@ class Printer {
       add("gradients { " + gradients + "}");
     }
     if (node.per_replica) add("per_replica");
+    if (node.carried) add("carried");
     if (node.scale != 1) add(fmt::format("scale {}", node.scale));
     if (node.cost >= 0) add(fmt::format("cost {}", node.cost));
     if (node.cost_bytes >= 0) add(fmt::format("cost_bytes {}", node.cost_bytes));

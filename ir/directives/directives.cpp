@@ -15,6 +15,7 @@
 #include "ir/directives/offload.h"
 #include "ir/directives/order.h"
 #include "ir/directives/place.h"
+#include "ir/directives/post_validation.h"
 #include "ir/directives/recompute.h"
 #include "ir/directives/run.h"
 #include "ir/directives/shard.h"
@@ -30,9 +31,9 @@ namespace piper::ir {
 namespace {
 
 // Names that inserted nodes can have in some plan: a selector that names one may match nothing in this one.
-constexpr const char* kInsertedNames[] = {"send",       "recv",       "accumulate", "update",
-                                          "dp.reduce",  "tie.reduce", "loss.fold",  "loss.reduce",
-                                          "clip.local", "clip.norm",  "clip.apply"};
+constexpr const char* kInsertedNames[] = {
+    "send",        "recv",       "accumulate", "update",     "dp.reduce",   "tie.reduce",     "loss.fold",
+    "loss.reduce", "clip.local", "clip.norm",  "clip.apply", "update.save", "update.validate"};
 
 // A plan that no machine holds is refused before it is built.
 constexpr int64_t kMaxNodes = int64_t{1} << 26;
@@ -84,7 +85,7 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   AddComputeNodes(context);
   AddCommunication(context);
   if (context.Failed()) return std::nullopt;
-  AddGradientSync(context, policies);
+  AddGradientSync(context, policies, PostValidates(context));
   AddLossNodes(context);
   if (!CheckSize(context, static_cast<int64_t>(context.dag.templates.size()), "nodes a microbatch"))
     return std::nullopt;

@@ -25,16 +25,21 @@ NodeTemplate StepNode(NodeKind kind, std::string name, GroupId group, const char
 
 class GradientSync {
  public:
-  GradientSync(BuildContext& context, const std::vector<ReducePolicy>& policies)
-      : context_(context), policies_(policies), parameters_(context.regions.graph.parameters.size()) {}
+  GradientSync(BuildContext& context, const std::vector<ReducePolicy>& policies, bool post_validates)
+      : context_(context),
+        policies_(policies),
+        post_validates_(post_validates),
+        parameters_(context.regions.graph.parameters.size()) {}
 
   void Run() {
     AddAccumulates();
     AddReduces();
     FindHolders();
     for (ParameterId p = 0; p < parameters_.size(); ++p) AddTie(p);
-    if (context_.program.train.clip > 0) AddClip();
+    // Without clipping the norm of all ranks still says whether every gradient is finite.
+    if (context_.program.train.clip > 0 || post_validates_) AddNorm();
     AddUpdates();
+    if (post_validates_) AddValidations();
   }
 
  private:
@@ -254,7 +259,8 @@ class GradientSync {
     for (auto& ready : state.final_ready) ready = {tie};
   }
 
-  void AddClip() {
+  // The norm of all ranks, and what stands between it and the updates.
+  void AddNorm() {
     SourceRange range = context_.program.train.range;
     OriginId origin = context_.dag.AddOrigin(range);
     GroupId all = AllHosts(context_);
@@ -294,6 +300,11 @@ class GradientSync {
       total = context_.AddTemplate(std::move(reduce));
       for (TemplateId norm : norms) context_.AddEdge(norm, total);
     }
+    norm_ = total;
+    if (post_validates_) {
+      for (size_t h = 0; h < context_.hosts.size(); ++h) AddSave(context_.hosts[h], norms[h], origin);
+      return;
+    }
     for (GroupId host : context_.hosts) {
       NodeTemplate node = StepNode(
           NodeKind::kClip, fmt::format("clip.apply {}", context_.dag.groups[host].text), host, "compute");
@@ -311,6 +322,50 @@ class GradientSync {
         for (size_t h = 0; h < state.final_ready.size(); ++h) {
           if (state.holders[h] == host) state.final_ready[h] = {clip};
         }
+      }
+    }
+  }
+
+  // The copy of all that the host's updates change; they wait for it alone.
+  void AddSave(GroupId host, TemplateId norm, OriginId origin) {
+    NodeTemplate node = StepNode(
+        NodeKind::kSave, fmt::format("update.save {}", context_.dag.groups[host].text), host, "compute");
+    node.names = {InternName("update.save")};
+    node.origin = origin;
+    for (ParameterId p = 0; p < parameters_.size(); ++p) {
+      const ParameterState& state = parameters_[p];
+      for (size_t h = 0; h < state.final_ready.size(); ++h) {
+        if (state.holders[h] == host) node.bytes += Bytes(p);
+      }
+    }
+    if (node.bytes == 0) return;  // nothing to train here
+    TemplateId save = context_.AddTemplate(std::move(node));
+    context_.AddEdge(norm, save);
+    for (ParameterState& state : parameters_) {
+      for (size_t h = 0; h < state.final_ready.size(); ++h) {
+        if (state.holders[h] == host) state.final_ready[h] = {save};
+      }
+    }
+  }
+
+  // Judges a host's updates by the norm of all ranks, after them.
+  void AddValidations() {
+    OriginId origin = context_.dag.AddOrigin(context_.program.train.range);
+    context_.ForEach<OptimizerDirective>([&](const Directive& directive, const OptimizerDirective&) {
+      origin = context_.dag.AddOrigin(directive.range);
+    });
+    const TemplateId updates = static_cast<TemplateId>(context_.dag.templates.size());
+    for (GroupId host : context_.hosts) {
+      NodeTemplate node =
+          StepNode(NodeKind::kValidate, fmt::format("update.validate {}", context_.dag.groups[host].text),
+                   host, "compute");
+      node.names = {InternName("update.validate")};
+      node.origin = origin;
+      TemplateId validate = context_.AddTemplate(std::move(node));
+      context_.AddEdge(norm_, validate);
+      for (TemplateId t = 0; t < updates; ++t) {
+        const NodeTemplate& update = context_.dag.templates[t];
+        if (update.kind == NodeKind::kUpdate && update.group == host) context_.AddEdge(t, validate);
       }
     }
   }
@@ -350,13 +405,15 @@ class GradientSync {
 
   BuildContext& context_;
   const std::vector<ReducePolicy>& policies_;
+  const bool post_validates_;
+  TemplateId norm_ = kNone;  // after it the norm of all ranks stands everywhere
   std::vector<ParameterState> parameters_;
 };
 
 }  // namespace
 
-void AddGradientSync(BuildContext& context, const std::vector<ReducePolicy>& policies) {
-  if (!context.forward_only) GradientSync(context, policies).Run();
+void AddGradientSync(BuildContext& context, const std::vector<ReducePolicy>& policies, bool post_validates) {
+  if (!context.forward_only) GradientSync(context, policies, post_validates).Run();
 }
 
 }  // namespace piper::ir

@@ -15,6 +15,7 @@
 
 namespace piper::ir {
 
-void AddGradientSync(BuildContext& context, const std::vector<ReducePolicy>& policies);
+// `post_validates`: updates do not wait for the norm of all ranks (post_validation.h).
+void AddGradientSync(BuildContext& context, const std::vector<ReducePolicy>& policies, bool post_validates);
 
 }  // namespace piper::ir

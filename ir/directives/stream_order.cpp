@@ -200,8 +200,10 @@ class StreamOrders {
         continue;
       if (node.kind == NodeKind::kAccumulate) tail.emplace_back(0, readiness_[t], t);
       if (node.kind == NodeKind::kNorm) tail.emplace_back(1, readiness_[t], t);
-      if (node.kind == NodeKind::kClip) tail.emplace_back(2, readiness_[t], t);
+      if (node.kind == NodeKind::kClip || node.kind == NodeKind::kSave)
+        tail.emplace_back(2, readiness_[t], t);
       if (node.kind == NodeKind::kUpdate) tail.emplace_back(3, readiness_[t], t);
+      if (node.kind == NodeKind::kValidate) tail.emplace_back(4, readiness_[t], t);
     }
     std::sort(tail.begin(), tail.end());
     size_t from = items.size();

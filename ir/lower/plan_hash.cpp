@@ -90,6 +90,7 @@ void HashTables(Hasher& hash, const runtime::RankProgram& program) {
     hash.Number(parameter.init.b);
     hash.Pair(parameter.value, parameter.gradient);
     hash.Pair(parameter.state[0], parameter.state[1]);
+    if (parameter.saved != runtime::kNone) hash.Word(parameter.saved);
     hash.Pair(parameter.optimizer, parameter.global_index);
     hash.Number(parameter.weight_decay);
     hash.Word(parameter.owner);

@@ -306,8 +306,24 @@ void RoleBuilder::BindOthers(Local& local) {
       const int states = (parameter.state[0] != kNone) + (parameter.state[1] != kNone);
       local.row.bytes = bytes;
       moved = static_cast<double>(bytes) * (3 + 2 * states);
+      for (uint32_t from : local.predecessors) {
+        if (locals_[from].node->kind == NodeKind::kSave) local.row.flag = 1;
+      }
       break;
     }
+    case NodeKind::kSave: {
+      local.row.kind = TaskKind::kSave;
+      for (const RoleStorage::HeldParameter& held : layout_.parameters) {
+        if (held.row.saved != kNone) local.row.bytes += layout_.buffers[held.row.saved].bytes;
+      }
+      moved = 2.0 * static_cast<double>(local.row.bytes);
+      break;
+    }
+    case NodeKind::kValidate:
+      // What it does where nothing was wrong: it reads the norm.
+      local.row.kind = TaskKind::kValidate;
+      moved = static_cast<double>(layout_.buffers[layout_.norm].bytes);
+      break;
     case NodeKind::kNorm:
     case NodeKind::kClip: {
       local.row.kind = node.kind == NodeKind::kNorm ? TaskKind::kSumSquares : TaskKind::kClip;

@@ -138,6 +138,7 @@ void RoleBuilder::EmitItem(const OrderItem& item) {
     }
     case NodeKind::kNorm:
     case NodeKind::kClip:
+    case NodeKind::kValidate:
       AddTask(row, l, {layout_.norm});
       break;
     default: {

@@ -14,7 +14,8 @@ namespace piper::ir {
 inline bool IsStatic(const runtime::Buffer& buffer) {
   return buffer.kind == runtime::BufferKind::kParameter ||
          buffer.kind == runtime::BufferKind::kOptimizerState ||
-         buffer.kind == runtime::BufferKind::kGradient || buffer.kind == runtime::BufferKind::kScalar;
+         buffer.kind == runtime::BufferKind::kGradient || buffer.kind == runtime::BufferKind::kScalar ||
+         buffer.kind == runtime::BufferKind::kSaved;
 }
 inline int64_t SlotBytes(const runtime::Buffer& buffer) {
   return std::max(AlignUp(buffer.bytes), runtime::kAlignment);

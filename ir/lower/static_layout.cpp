@@ -24,6 +24,7 @@ class Layout {
     AddOptimizerState(train);
     AddScalars();
     SetGradients();
+    AddSaved();
     layout_.bytes = next_;
     return std::move(layout_);
   }
@@ -57,7 +58,7 @@ class Layout {
       row.row.value =
           Add(parameter.type.bytes(), runtime::BufferKind::kParameter, parameter.type.dtype, parameter.name);
       row.row.gradient = kNone;
-      row.row.state[0] = row.row.state[1] = kNone;
+      row.row.state[0] = row.row.state[1] = row.row.saved = kNone;
       row.row.optimizer = optimizers[p].spec;
       row.row.weight_decay = optimizers[p].weight_decay;
       row.row.global_index = p;
@@ -154,7 +155,8 @@ class Layout {
           scale = scale || formal.kind == FormalKind::kScale;
       } else if (node.kind == NodeKind::kLossFold) {
         layout_.loss_parts.push_back(kNone);
-      } else if (node.kind == NodeKind::kNorm || node.kind == NodeKind::kClip) {
+      } else if (node.kind == NodeKind::kNorm || node.kind == NodeKind::kClip ||
+                 node.kind == NodeKind::kValidate) {
         fold_result = true;
       }
     }
@@ -198,6 +200,26 @@ class Layout {
       if (!HasName(node, tie_) || buffers.empty()) continue;
       auto held = layout_.parameter_index.find(node.gradients.at(0).parameter);
       if (held != layout_.parameter_index.end()) layout_.parameters[held->second].row.gradient = buffers[0];
+    }
+  }
+
+  // Room for the copy of each parameter that is updated before the norm of all ranks is known.
+  void AddSaved() {
+    std::set<ParameterId> updated;
+    bool saves = false;
+    for (TemplateId t : templates_) {
+      const NodeTemplate& node = index_.dag.templates[t];
+      saves = saves || node.kind == NodeKind::kSave;
+      if (node.kind == NodeKind::kUpdate) updated.insert(node.parameter);
+    }
+    for (RoleStorage::HeldParameter& held : layout_.parameters) {
+      if (!saves || updated.count(held.row.global_index) == 0) continue;
+      const Parameter& parameter = graph_.parameters[held.row.global_index];
+      int64_t bytes = AlignUp(parameter.type.bytes());
+      for (uint32_t state : held.row.state)
+        bytes += state == kNone ? 0 : AlignUp(layout_.buffers[state].bytes);
+      held.row.saved =
+          Add(bytes, runtime::BufferKind::kSaved, parameter.type.dtype, "copy of " + parameter.name);
     }
   }
 

@@ -165,6 +165,8 @@ struct RunDirective {
   std::vector<std::string> hint;
   std::optional<Selector> select;
 };
+// Updates from the partially reduced state, checked afterwards; else the norm of all ranks is waited for.
+struct OptimizerDirective { bool post_validation = false; };
 struct NumericsDirective { bool fast = false; };
 struct CostDirective {
   Selector select;               // the innermost tag named carries the figure: each of its instances costs it
@@ -183,7 +185,8 @@ struct AssertDirective {
 using DirectiveBody =
     std::variant<MeshDirective, CutDirective, SplitDirective, PlaceDirective, ShardDirective, ZeroDirective,
                  OrderDirective, EdgeDirective, LimitDirective, StreamDirective, RecomputeDirective, OffloadDirective,
-                 FreezeDirective, RunDirective, NumericsDirective, CostDirective, SlowdownDirective, AssertDirective>;
+                 FreezeDirective, OptimizerDirective, RunDirective, NumericsDirective, CostDirective, SlowdownDirective,
+                 AssertDirective>;
 
 struct Directive {
   DirectiveBody body;

@@ -1,0 +1,229 @@
+// Updates before the norm of all ranks is known: whatever the bound of clipping, after every step losses,
+// norms, gradients and parameters have the bits of the synchronised step; every step that was clipped is one
+// whose updates were rolled back, or waited where a rank's own part of the norm had shown it; what is not
+// finite stops the run with the parameters from before the step.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "runtime/data.h"
+#include "runtime/interpreter.h"
+#include "tests/pipeline_support.h"
+
+namespace piper::testing {
+namespace {
+
+TrainText Layout(const std::string& schedule, int64_t p, int64_t dp, int64_t m) {
+  TrainText text;
+  text.schedule = schedule;
+  text.p = p;
+  text.dp = dp;
+  text.m = m;
+  return text;
+}
+
+runtime::LocalOptions Steps(int64_t steps) {
+  runtime::LocalOptions options;
+  options.steps = steps;
+  return options;
+}
+
+std::string Clip(double bound) { return bound > 0 ? "  clip " + std::to_string(bound) + "\n" : ""; }
+
+TrainText PostValidated(TrainText text) {
+  text.directives += "  optimizer post_validation\n";
+  return text;
+}
+
+RunResult RunText(const TrainText& text, runtime::LocalOptions options) {
+  std::unique_ptr<Compiled> compiled = Compile(text.Text());
+  EXPECT_TRUE(compiled->ok()) << text.Name() << "\n" << compiled->Messages();
+  return compiled->ok() ? RunJob(compiled->job(), std::move(options)) : RunResult{};
+}
+
+int64_t Clipped(const std::vector<double>& norms, double bound) {
+  return std::count_if(norms.begin(), norms.end(), [&](double norm) { return bound / (norm + 1e-6) < 1; });
+}
+
+constexpr const char* kOptimizers[] = {"optimizer adamw(lr = warmup(2, 1e-2), weight_decay = 0.1)",
+                                       "optimizer sgd(lr = 0.05, momentum = 0.9)",
+                                       "optimizer sgd(lr = 0.05)"};
+
+class PostValidation : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = (std::filesystem::temp_directory_path() / "piper-post-validation-XXXXXX").string();
+    ASSERT_NE(mkdtemp(path.data()), nullptr);
+    directory_ = path;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  std::string directory_;
+};
+
+TEST_F(PostValidation, HasTheBitsOfTheSynchronisedStepWhateverIsClipped) {
+  constexpr int64_t kSteps = 6;
+  int64_t rolled_back = 0, late = 0, kept = 0;
+  std::vector<TrainText> layouts = {Layout("one_f_one_b", 4, 1, 4), Layout("gpipe", 2, 2, 2),
+                                    Layout("", 1, 1, 2)};
+  if (Soak()) {
+    layouts.push_back(Layout("zb1p", 4, 1, 8));
+    layouts.push_back(Layout("gpipe", 2, 4, 2));
+    layouts.push_back(Layout("", 1, 4, 1));
+  }
+  for (TrainText text : layouts) {
+    for (const char* optimizer : kOptimizers) {
+      // A sample: each layout with another optimizer.
+      if (!Soak() && std::string(optimizer) != kOptimizers[text.p == 4 ? 0 : text.p == 2 ? 1 : 2]) continue;
+      text.optimizer = optimizer;
+      text.train = Clip(1e6);
+      const RunResult free = RunText(text, Steps(kSteps));
+      ASSERT_EQ(free.norms.size(), static_cast<size_t>(kSteps));
+      // Bounds below every norm, between them, above: and one that every rank's own part exceeds.
+      std::vector<double> norms = free.norms;
+      std::sort(norms.begin(), norms.end());
+      for (double bound : {0.0, norms.front() * 0.97, (norms[2] + norms[3]) / 2, norms.back() * 2, 1e-4}) {
+        text.train = Clip(bound);
+        SCOPED_TRACE(text.Name() + " " + optimizer + text.train);
+        const RunResult expected = RunText(text, Steps(kSteps));
+        runtime::LocalOptions options;
+        options.steps = kSteps;
+        options.execution.delay_microseconds = bound > norms.front() && bound < norms.back() ? 50 : 0;
+        options.execution.delay_seed = 3;
+        const RunResult result = RunText(PostValidated(text), options);
+        EXPECT_EQ(result.losses, expected.losses);
+        EXPECT_EQ(result.gradients, expected.gradients);
+        EXPECT_EQ(result.parameters, expected.parameters);
+        if (bound > 0) {
+          EXPECT_EQ(result.norms, expected.norms);
+        }
+        const int64_t clipped = bound > 0 ? Clipped(expected.norms, bound) : 0;
+        if (bound == 1e-4) {
+          EXPECT_EQ(clipped, kSteps);
+        }
+        for (const runtime::RankStatistics& rank : result.ranks) {
+          EXPECT_EQ(rank.rollbacks + rank.late_updates, clipped);
+          rolled_back += rank.rollbacks;
+          late += rank.late_updates;
+          kept += kSteps - clipped;
+        }
+        for (const runtime::RankStatistics& rank : expected.ranks)
+          EXPECT_EQ(rank.rollbacks + rank.late_updates, 0);
+      }
+    }
+  }
+  // All three really happened.
+  EXPECT_GT(rolled_back, 20);
+  EXPECT_GT(late, 20);
+  EXPECT_GT(kept, 20);
+}
+
+TEST_F(PostValidation, EqualsTheReference) {
+  TrainText text = PostValidated(Layout("zb1p", 4, 2, 4));
+  text.model = "gpt_dropout";
+  text.train = Clip(0.5);
+  text.steps = 3;
+  ExpectEqualToReference(text);
+}
+
+TEST_F(PostValidation, ResumesBitForBit) {
+  TrainText text = Layout("one_f_one_b", 2, 2, 4);
+  text.train = Clip(1e6);
+  std::vector<double> norms = RunText(text, Steps(6)).norms;
+  text.train = Clip(*std::min_element(norms.begin(), norms.end()) * 0.97);
+  const RunResult expected = RunText(text, Steps(6));
+  std::unique_ptr<Compiled> compiled = Compile(PostValidated(text).Text());
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  runtime::LocalOptions first;
+  first.steps = 3;
+  first.checkpoint_directory = directory_;
+  const RunResult begun = RunJob(compiled->job(), first);
+  EXPECT_GT(begun.ranks[2].rollbacks + begun.ranks[3].rollbacks, 0);
+  // Under the plan that wrote it, and under the synchronised one.
+  for (const TrainText& reader : {PostValidated(text), text}) {
+    runtime::LocalOptions second;
+    second.steps = 6;
+    second.resume = directory_ + "/step-3";
+    const RunResult rest = RunText(reader, second);
+    EXPECT_EQ(rest.losses, std::vector<double>(expected.losses.begin() + 3, expected.losses.end()));
+    EXPECT_EQ(rest.parameters, expected.parameters);
+  }
+}
+
+// From step 1 on targets of sample 13 are huge.
+class Huge : public runtime::BatchSource {
+ public:
+  Huge(std::unique_ptr<runtime::BatchSource> source, const runtime::Job& job, float value)
+      : source_(std::move(source)), job_(job), value_(value) {}
+  runtime::Status Fill(uint32_t field, uint64_t step, int64_t first, int64_t samples, void* out) override {
+    runtime::Status status = source_->Fill(field, step, first, samples, out);
+    if (step >= 1 && std::string(job_.inputs[field].name) == "y" && first <= 13 && 13 < first + samples) {
+      static_cast<float*>(out)[(13 - first) * job_.inputs[field].elements_per_sample] = value_;
+    }
+    return status;
+  }
+
+ private:
+  std::unique_ptr<runtime::BatchSource> source_;
+  const runtime::Job& job_;
+  float value_;
+};
+
+TEST_F(PostValidation, AStepThatIsNotFiniteLeavesNoTrace) {
+  TrainText text = Layout("one_f_one_b", 2, 2, 4);
+  text.model = "skip";
+  text.optimizer = "optimizer sgd(lr = 0.01, momentum = 0.9)";
+  text.train = Clip(1e30);
+  // The loss alone; the gradients as well.
+  for (float value : {1e21F, 3e38F}) {
+    std::string messages[2];
+    for (bool validated : {false, true}) {
+      std::unique_ptr<Compiled> compiled = Compile((validated ? PostValidated(text) : text).Text());
+      ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+      runtime::LocalOptions options;
+      options.steps = 3;
+      options.bodies = runtime::MakeInterpreter;
+      options.source = [&](const runtime::Job& job, uint32_t) -> std::unique_ptr<runtime::BatchSource> {
+        runtime::Result<std::unique_ptr<runtime::BatchSource>> opened =
+            runtime::OpenData(job, "", job.seed, false);
+        if (!opened.ok()) return nullptr;
+        return std::make_unique<Huge>(std::move(*opened), job, value);
+      };
+      runtime::Result<runtime::LocalResult> run = runtime::RunLocal(compiled->job(), options);
+      ASSERT_FALSE(run.ok());
+      messages[validated] = run.status().message();
+    }
+    // The search for the cause begins with the parameters from before the step, so it says the same; updates
+    // that had stayed would be found first ("parameter .. was not finite before the step").
+    EXPECT_EQ(messages[1], messages[0]) << value;
+    EXPECT_EQ(messages[1].rfind("step 1: the loss is not finite; first in operation ", 0), 0u) << messages[1];
+  }
+}
+
+// The copies are counted: a device with the plan's bytes holds it, and it needs more than the synchronised
+// one.
+TEST_F(PostValidation, CopiesAreCountedAndAllocated) {
+  TrainText text = Layout("one_f_one_b", 2, 1, 4);
+  text.train = Clip(1.0);
+  std::unique_ptr<Compiled> plain = Compile(text.Text()), validated = Compile(PostValidated(text).Text());
+  ASSERT_TRUE(plain->ok() && validated->ok()) << validated->Messages();
+  const RunResult run = RunJob(validated->job(), 1);
+  for (size_t r = 0; r < validated->job().train.size(); ++r) {
+    const runtime::RankProgram& program = validated->job().train[r];
+    int64_t copies = 0, changed = 0;
+    for (const runtime::Parameter& parameter : program.parameters) {
+      ASSERT_NE(parameter.saved, runtime::kNone);
+      copies += program.buffers[parameter.saved].bytes;
+      changed += 3 * parameter.elements * 4;  // value, m, v
+    }
+    EXPECT_GE(copies, changed);
+    EXPECT_EQ(program.static_bytes - plain->job().train[r].static_bytes, copies);
+    EXPECT_EQ(run.ranks[r].arena_bytes, program.arena_bytes);
+    EXPECT_EQ(run.ranks[r].high_water_bytes, program.arena_bytes);
+  }
+}
+
+}  // namespace
+}  // namespace piper::testing
