@@ -214,7 +214,8 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
       case TaskKind::kRecv: {
         Message message;
         message.peer = program.row->peers[task.argument];
-        message.data = static_cast<std::byte*>(program.operands[task.first_operand]);
+        message.data =
+            task.operand_count == 0 ? arena : static_cast<std::byte*>(program.operands[task.first_operand]);
         message.bytes = task.bytes;
         message.microbatch = task.microbatch;
         message.name = task.name;

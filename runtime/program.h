@@ -118,8 +118,9 @@ enum class TaskKind : uint8_t {
   kCompute,     // runs body `argument` on the operands; `flag`: the pass, 0 F, 1 BI, 2 BW, 3 R
   kAccumulate,  // operand 0 += operand 1; `flag` set: operand 0 = operand 1 (first term). Elements: bytes / size.
   kSend,        // operand 0 to peer slot `argument`; completes when the receive has taken it. `flag` set (also on the
-                // receive): the whole cost is latency, the streams are not held (a `cost [send]` figure in time)
-  kRecv,        // operand 0 from peer slot `argument`
+                // receive): the whole cost is latency, the streams are not held (a `cost [send]` figure in time).
+                // Without operands it carries nothing: an edge between ranks
+  kRecv,        // operand 0 from peer slot `argument`; none: see kSend
   kCollective,  // Collective `argument`
   kSumSquares,  // writes sums of squares of owned final gradients to operand 0: f64 per Job parameter, 0 if not owned
   kClip,        // reads operand 0 (f64 per parameter, reduced); scales every final gradient if the norm exceeds clip

@@ -44,12 +44,14 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
       return {};
     case TaskKind::kSend:
     case TaskKind::kRecv:
-      if (task.operand_count != 1) return wrong("a message has one operand");
+      // Without an operand it carries nothing.
+      if (task.operand_count > 1) return wrong("a message has one operand");
       if (task.argument >= row.peers.size()) return wrong("no such peer slot");
       if (row.peers[task.argument] >= job.rank_count || row.peers[task.argument] == row.rank) {
         return wrong("the peer is no other rank of the job");
       }
-      if (task.bytes < 0 || task.bytes > buffer(0).bytes) return wrong("more bytes than the buffer has");
+      if (task.bytes < 0 || task.bytes > (task.operand_count == 0 ? 0 : buffer(0).bytes))
+        return wrong("more bytes than the buffer has");
       return {};
     case TaskKind::kCollective: {
       if (task.argument >= program.collectives.size()) return wrong("no such collective");

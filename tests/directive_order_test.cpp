@@ -229,9 +229,9 @@ TEST(Edge, IsTemporal) {
 TEST(Edge, Refusals) {
   {
     TestProgram test = TwoStages(2);
-    test.Add("edge F[stage = 0] -> F[stage = 1]",
-             EdgeDirective{Sel(kPassF, {{"stage", 0}}), Sel(kPassF, {{"stage", 1}})});
-    ExpectRefusal(test, "bad-edge", {"no message carries the edge"});
+    test.Add("edge F[stage = 1] -> F[stage = 0]",
+             EdgeDirective{Sel(kPassF, {{"stage", 1}}), Sel(kPassF, {{"stage", 0}})});
+    ExpectRefusal(test, "dependency-cycle", {"is made to wait for edge.recv"});
   }
   {
     TestProgram test = TwoStages(2);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -46,9 +47,11 @@ class OrderCheck {
         if (--indegree[Rep(hop.to)] == 0) ready.push_back(Rep(hop.to));
       });
     }
-    if (done == total) return true;
-    Report(indegree);
-    return false;
+    if (done != total) {
+      Report(indegree);
+      return false;
+    }
+    return CheckInside();
   }
 
  private:
@@ -103,12 +106,20 @@ class OrderCheck {
   template <typename F>
   void ForEachHop(NodeId rep, F visit) const {
     for (NodeId node = rep; node != kNone; node = member_.empty() ? kNone : member_[node]) {
+      ForEachEdge(node, [&](const Hop& hop) {
+        if (Rep(hop.to) != rep) visit(hop);
+      });
+    }
+  }
+
+  // Every edge that leaves a node.
+  template <typename F>
+  void ForEachEdge(NodeId node, F visit) const {
+    {
       TemplateId t = template_of_[node];
       const NodeTemplate& from = dag_.templates[t];
       int32_t mb = from.step_level() ? -1 : from.mb_begin + static_cast<int32_t>(node - dag_.first_node[t]);
-      auto emit = [&](NodeId to, Why why, OriginId origin) {
-        if (Rep(to) != rep) visit(Hop{node, to, why, origin});
-      };
+      auto emit = [&](NodeId to, Why why, OriginId origin) { visit(Hop{node, to, why, origin}); };
       for (uint32_t e = edge_begin_[t]; e < edge_begin_[t + 1]; ++e) {
         const TemplateEdge& edge = dag_.edges[e];
         const NodeTemplate& to = dag_.templates[edge.to];
@@ -134,6 +145,56 @@ class OrderCheck {
         for (; it != temporal_.end() && it->from == node; ++it) emit(it->to, Why::kTemporal, it->origin);
       }
     }
+  }
+
+  // Whether a part of an atomic node stands before another one.
+  bool Before(NodeId first, NodeId second) const {
+    for (NodeId node = member_[first]; node != kNone; node = member_[node]) {
+      if (node == second) return true;
+    }
+    return false;
+  }
+
+  // The parts of an atomic node run one after another: what one of them needs stands before it. Whole Bs do
+  // by construction.
+  bool CheckInside() {
+    if (rep_.empty()) return true;
+    for (const TemporalEdge& edge : temporal_) {
+      if (Rep(edge.from) == Rep(edge.to) && Before(edge.to, edge.from))
+        return ReportInside({edge.from, edge.to, Why::kTemporal, edge.origin});
+    }
+    for (const StreamOrder& order : dag_.orders) {
+      for (size_t i = 0; i < order.items.size(); ++i) {
+        const NodeId first = order.items[i].node;
+        if (Rep(first) != first || member_[first] == kNone) continue;
+        const NodeTemplate& input = dag_.templates[template_of_[first]];
+        const NodeTemplate& weight = dag_.templates[template_of_[member_[first]]];
+        size_t computes = 0;
+        for (NodeId node = first; node != kNone && computes < 3; node = member_[node])
+          computes += dag_.templates[template_of_[node]].kind == NodeKind::kCompute;
+        if (computes < 3 && input.pass == Pass::kBI && weight.pass == Pass::kBW) continue;
+        std::optional<Hop> wrong;
+        for (NodeId node = first; node != kNone && !wrong; node = member_[node]) {
+          ForEachEdge(node, [&](const Hop& hop) {
+            if (!wrong && Rep(hop.to) == first && Before(hop.to, hop.from)) wrong = hop;
+          });
+        }
+        if (wrong) return ReportInside(*wrong);
+      }
+    }
+    return true;
+  }
+
+  bool ReportInside(const Hop& hop) {
+    auto error = diag_.Error(OriginOf(hop.to), DiagKind::kCycle,
+                             fmt::format("{} stands before {} in one fused node, and waits for it",
+                                         dag_.NodeName(hop.to), dag_.NodeName(hop.from)));
+    if (hop.why == Why::kTemporal) {
+      error.Note(dag_.origins[hop.origin], fmt::format("{} is made to wait for {} here",
+                                                       dag_.NodeName(hop.to), dag_.NodeName(hop.from)));
+    }
+    error.Hint("the parts of a fused node run as they are listed: list first what the others need");
+    return false;
   }
 
   // The shortest cycle among the nodes that could not be ordered, by breadth-first search from each of them,

@@ -34,7 +34,8 @@
 //   * kUpdate: one template a (parameter, host).
 //   * Messages: one send/recv pair a (value, producing copy, destination host), a pair a partial cotangent. A
 //   boundary
-//     inside a host is a plain edge. Ranks pair by replica index.
+//     inside a host is a plain edge. Ranks pair by replica index. [edge.send]/[edge.recv] carry an `edge` between
+//     hosts: no value, temporal edges at both ends.
 #pragma once
 
 #include <cstdint>
@@ -109,7 +110,8 @@ struct NodeTemplate {
   int64_t bytes = 0;        // payload of a message or collective, a node
   double flops = 0;
 
-  // kSend / kRecv: the forward value, or (cotangent) the partial cotangent of `value` from region `consumer`.
+  // kSend / kRecv: the forward value, or (cotangent) the partial cotangent of `value` from region `consumer`;
+  // none, without bytes: carries a temporal edge between hosts.
   ValueId value = kNone;
   bool cotangent = false;
   RegionId consumer = kNone;

@@ -31,9 +31,10 @@ namespace piper::ir {
 namespace {
 
 // Names that inserted nodes can have in some plan: a selector that names one may match nothing in this one.
-constexpr const char* kInsertedNames[] = {
-    "send",        "recv",       "accumulate", "update",     "dp.reduce",   "tie.reduce",     "loss.fold",
-    "loss.reduce", "clip.local", "clip.norm",  "clip.apply", "update.save", "update.validate"};
+constexpr const char* kInsertedNames[] = {"send",       "recv",        "accumulate",     "update",
+                                          "dp.reduce",  "tie.reduce",  "loss.fold",      "loss.reduce",
+                                          "clip.local", "clip.norm",   "clip.apply",     "edge.send",
+                                          "edge.recv",  "update.save", "update.validate"};
 
 // A plan that no machine holds is refused before it is built.
 constexpr int64_t kMaxNodes = int64_t{1} << 26;
@@ -90,6 +91,8 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (!CheckSize(context, static_cast<int64_t>(context.dag.templates.size()), "nodes a microbatch"))
     return std::nullopt;
   context.IndexTemplates();
+  ApplyEdge(context);  // with the messages that carry edges between hosts
+  if (context.Failed()) return std::nullopt;
 
   // Attributes of nodes.
   ApplyCost(context);
@@ -105,7 +108,6 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (context.Failed()) return std::nullopt;
   CheckFusedCosts(context);
   BuildStreamOrders(context);
-  ApplyEdge(context);
   if (!forward_only) ApplyLimit(context);
   RecordExpression(context);
   if (context.Failed()) return std::nullopt;

@@ -15,6 +15,9 @@ bool IsMessage(const NodeTemplate& node) {
   return node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv;
 }
 
+// An end of a message that carries an `edge`.
+bool CarriesEdge(const NodeTemplate& node) { return IsMessage(node) && node.value == kNone; }
+
 // Where a node stands on a stream by default: relative to the host's compute order.
 struct Placed {
   int64_t key = 0;   // 2 * position + 1: after that compute node; 2 * position: before it
@@ -64,6 +67,11 @@ class StreamOrders {
     for (const TemplateEdge& edge : dag_.edges) {
       incoming_[edge.to].push_back(edge.from);
       outgoing_[edge.from].push_back(edge.to);
+    }
+    for (const TemporalEdge& edge : dag_.temporal) {
+      const TemplateId from = dag_.TemplateOf(edge.from), to = dag_.TemplateOf(edge.to);
+      if (CarriesEdge(dag_.templates[to])) before_edge_[edge.to].push_back(edge.from);
+      if (CarriesEdge(dag_.templates[from])) after_edge_[edge.from].push_back(edge.to);
     }
     host_index_.assign(dag_.groups.size(), SIZE_MAX);
     for (size_t h = 0; h < context_.hosts.size(); ++h) host_index_[context_.hosts[h]] = h;
@@ -243,8 +251,25 @@ class StreamOrders {
         sent_[h].push_back({peer, {}});
     }
     if (sent_[h].empty()) return;
+    const std::vector<std::pair<int64_t, NodeId>> edges = EdgeSends(h);
+    size_t next_edge = 0;
+    auto send_edges = [&](int64_t position) {
+      for (; next_edge < edges.size() && edges[next_edge].first < position; ++next_edge) {
+        const NodeId node = edges[next_edge].second;
+        const NodeTemplate& send = dag_.templates[FindTemplate(node)];
+        size_t peer = HostIndex(send.peer_group);
+        for (auto& [to, nodes] : sent_[h]) {
+          if (to == peer) nodes.push_back(node);
+        }
+        if (send.stream != send_)
+          elsewhere_[h].push_back({send.stream, {2 * edges[next_edge].first + 1, NextTie(), node}});
+      }
+    };
     TemplateId t = kNone;
+    int64_t position = 0;
     for (const OrderItem& item : compute_orders_[h]) {
+      if (next_edge < edges.size()) send_edges(position);
+      ++position;
       if (t == kNone || item.node < dag_.first_node[t] || item.node >= dag_.first_node[t + 1])
         t = FindTemplate(item.node);
       if (sends[t].empty()) continue;
@@ -262,6 +287,7 @@ class StreamOrders {
               {send.stream, {2 * static_cast<int64_t>(end_[item.node]) + 1, NextTie(), node}});
       }
     }
+    send_edges(INT64_MAX);
     for (auto& [peer, nodes] : sent_[h]) {
       NameId text = InternName(dag_.groups[context_.hosts[peer]].text);
       std::vector<OrderItem> items;
@@ -282,6 +308,68 @@ class StreamOrders {
         }
       }
     }
+  }
+
+  // The messages of edges that leave a host, each with the position on its compute stream behind which what
+  // it waits for has ended, in that order.
+  std::vector<std::pair<int64_t, NodeId>> EdgeSends(size_t h) {
+    std::vector<std::pair<int64_t, NodeId>> edges;
+    for (TemplateId s = 0; !before_edge_.empty() && s < dag_.templates.size(); ++s) {
+      const NodeTemplate& send = dag_.templates[s];
+      if (send.kind != NodeKind::kSend || !CarriesEdge(send) || send.group != context_.hosts[h]) continue;
+      for (NodeId node = dag_.first_node[s]; node < dag_.first_node[s + 1]; ++node)
+        edges.emplace_back(EndsBehind(h, node), node);
+    }
+    std::stable_sort(edges.begin(), edges.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    return edges;
+  }
+
+  // The position on the host's compute stream behind which a node has ended, as far as that can be told: of a
+  // receive, before its first reader; -1: before all.
+  int64_t EndsBehind(size_t h, NodeId node, int depth = 0) {
+    const TemplateId t = dag_.TemplateOf(node);
+    const NodeTemplate& what = dag_.templates[t];
+    const int64_t last = static_cast<int64_t>(compute_orders_[h].size()) - 1;
+    const int32_t mb = what.mb_begin + static_cast<int32_t>(node - dag_.first_node[t]);
+    if (what.stream == compute_ && what.group == context_.hosts[h] && !IsMessage(what)) return end_[node];
+    if (what.kind == NodeKind::kRecv) {
+      const int64_t first = FirstReader(t, node, mb);
+      return std::min(first, last + 1) - 1;
+    }
+    if (what.kind != NodeKind::kSend) return std::min<int64_t>(readiness_[t], last);
+    constexpr int kDeepest = 64;  // edges that wait for messages of edges, and so on
+    int64_t position = -1;
+    auto before = before_edge_.find(node);
+    if (before != before_edge_.end() && depth < kDeepest) {
+      for (NodeId other : before->second) position = std::max(position, EndsBehind(h, other, depth + 1));
+    }
+    for (TemplateId producer : incoming_[t]) {
+      const NodeTemplate& n = dag_.templates[producer];
+      if (n.group != what.group || mb < n.mb_begin || mb >= n.mb_end) continue;
+      position =
+          std::max<int64_t>(position, end_[dag_.first_node[producer] + static_cast<NodeId>(mb - n.mb_begin)]);
+    }
+    return position;
+  }
+
+  // The first position on the compute stream that waits for a received node; INT64_MAX: none.
+  int64_t FirstReader(TemplateId t, NodeId node, int32_t mb) {
+    int64_t first = INT64_MAX;
+    for (TemplateId reader : outgoing_[t]) {
+      const NodeTemplate& n = dag_.templates[reader];
+      if (mb < n.mb_begin || mb >= n.mb_end || n.stream != compute_) continue;
+      first =
+          std::min<int64_t>(first, begin_[dag_.first_node[reader] + static_cast<NodeId>(mb - n.mb_begin)]);
+    }
+    auto after = after_edge_.find(node);
+    if (after == after_edge_.end()) return first;
+    for (NodeId reader : after->second) {
+      const NodeTemplate& n = dag_.templates[dag_.TemplateOf(reader)];
+      if (n.stream == compute_ && n.group == dag_.templates[t].group)
+        first = std::min<int64_t>(first, begin_[reader]);
+    }
+    return first;
   }
 
   uint32_t NextTie() { return tie_++; }
@@ -305,14 +393,9 @@ class StreamOrders {
             items.push_back({recv, 0, kNone});
             continue;
           }
-          int64_t first = INT64_MAX;
           int32_t mb = dag_.templates[s].mb_begin + static_cast<int32_t>(node - dag_.first_node[s]);
-          for (TemplateId reader : outgoing_[r]) {
-            const NodeTemplate& n = dag_.templates[reader];
-            if (mb < n.mb_begin || mb >= n.mb_end) continue;
-            first = std::min<int64_t>(first,
-                                      begin_[dag_.first_node[reader] + static_cast<NodeId>(mb - n.mb_begin)]);
-          }
+          const int64_t first =
+              std::min(FirstReader(r, recv, mb), static_cast<int64_t>(compute_orders_[to].size()));
           merged.push_back({dag_.templates[r].stream, {2 * first, 0, recv}});
         }
         for (size_t i = merged.size(); i-- > 1;)
@@ -483,6 +566,8 @@ class StreamOrders {
   std::vector<std::vector<std::pair<NameId, Placed>>> elsewhere_;
   std::vector<std::vector<std::pair<size_t, std::vector<NodeId>>>> sent_;  // [host]: (peer, sends in order)
   uint32_t tie_ = 0;
+  // Of messages that carry edges: what a send waits for, what waits for a receive.
+  std::map<NodeId, std::vector<NodeId>> before_edge_, after_edge_;
 };
 
 }  // namespace

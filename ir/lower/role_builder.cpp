@@ -374,7 +374,9 @@ void RoleBuilder::PlanMessage(Local& local) {
   local.row.argument = PeerSlot(node);
   local.row.key = sends ? local.id : node.match;
   const NodeTemplate& send = sends ? node : dag_.templates[node.match];
-  if (node.cotangent) {
+  if (node.value == kNone) {
+    // An edge between hosts: it meets, and carries nothing.
+  } else if (node.cotangent) {
     SlotClass fresh;
     fresh.kind = BufferKind::kCotangent;
     fresh.bytes = graph_.Type(node.value).bytes();
@@ -384,8 +386,8 @@ void RoleBuilder::PlanMessage(Local& local) {
   } else {
     operand_classes_.push_back(ClassOfValue(node.value));
   }
-  local.class_count = 1;
-  local.row.bytes = graph_.Type(node.value).bytes();
+  local.class_count = node.value == kNone ? 0 : 1;
+  local.row.bytes = node.value == kNone ? 0 : graph_.Type(node.value).bytes();
   if (send.cost >= 0) {
     local.row.flag = 1;
     local.row.cost = send.cost;

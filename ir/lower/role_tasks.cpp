@@ -258,11 +258,8 @@ void RoleBuilder::AddWaits() {
     const bool to = local_of_[index_.template_of[edge.to]] != kNone;
     if (from && to) {
       extra.emplace_back(task_of_node(edge.to), task_of_node(edge.from));
-    } else if (to) {
-      context_.diag->Error(dag_.origins[edge.origin], DiagKind::kBadEdge,
-                           "an edge between devices that exchange no message: " + dag_.NodeName(edge.from) +
-                               " -> " + dag_.NodeName(edge.to));
     }
+    // Else one end is a collective, and the member that has both waits for all.
   }
   const auto for_each_awaited = [&](const Local& local, int32_t microbatch, auto&& visit) {
     for (uint32_t from : local.predecessors) {
