@@ -100,6 +100,8 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
   row(CString(job.plan_hash), "plan");
   row(job.targets_input == runtime::kNone ? "kNone" : number(job.targets_input), "field of the targets");
   row(devices.View(), "device of each rank");
+  row(DoubleLiteral(job.step_flops), "FLOPs of a step");
+  row(DoubleLiteral(job.peak_flops), "declared FLOP/s of all devices");
   return text + "  };\n}\n// clang-format on\n";
 }
 

@@ -39,6 +39,10 @@ std::string TaskKindText(runtime::TaskKind kind) {
                                     "kBarrier",    "kSave",       "kValidate"};
   return fmt::format("TaskKind::{}", kNames[static_cast<size_t>(kind)]);
 }
+std::string FoldKindText(runtime::FoldKind fold) {
+  return fold == runtime::FoldKind::kPairwise ? "FoldKind::kPairwise" : "FoldKind::kLeft";
+}
+
 std::string CollectiveKindText(runtime::CollectiveKind kind) {
   constexpr const char* kNames[] = {"kAllReduce", "kReduceScatter", "kAllGather", "kAllToAll", "kBroadcast"};
   return fmt::format("CollectiveKind::{}", kNames[static_cast<size_t>(kind)]);
@@ -188,11 +192,12 @@ std::string Printer::Collectives() {
   for (const runtime::Term& term : program_.terms)
     terms.Row({Number(term.member), Number(term.contribution)});
   Table collectives("Collective", Name("Collectives"),
-                    "kind, element type, communicator, elements, terms (first, count), contributions, name");
+                    "kind, element type, communicator, elements, terms (first, count), contributions, name, "
+                    "fold");
   for (const runtime::Collective& c : program_.collectives) {
     collectives.Row({CollectiveKindText(c.kind), ElementTypeText(c.type), Number(c.communicator),
                      Number(c.elements), Number(c.first_term), Number(c.term_count), Number(c.contributions),
-                     StringLiteral(c.name)});
+                     StringLiteral(c.name), FoldKindText(c.fold)});
   }
   Table peer_roles("uint32_t", Name("PeerRoles"), "the role in each peer slot");
   peer_roles.Numbers(Indices(program_.peer_roles));

@@ -248,6 +248,7 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
         operation.lane = lane_of(collective_lanes, task.stream);
         if (operation.lane >= kMaxLanes) return InternalError("too many streams with collectives: " + name);
         operation.lanes.resize(operation.members.size(), 0);
+        operation.sources.resize(operation.terms.empty() ? operation.members.size() : operation.terms.size());
         std::vector<std::byte*> contributions;
         for (uint32_t k = 0; k < collective.contributions; ++k) {
           contributions.push_back(static_cast<std::byte*>(program.operands[task.first_operand + k]));

@@ -52,13 +52,32 @@ struct TaskTime {
   int64_t start = 0, end = 0;  // nanoseconds of the steady clock
 };
 
+// A sum of doubles with twice their precision (Knuth's two-sum), so that the order of its terms does not show
+// in `value()`, save for the last bit in rare cases.
+struct ExactSum {
+  double high = 0, low = 0;
+  void Add(double x) {
+    const double sum = high + x, part = sum - high;
+    low += (high - (sum - part)) + (x - part);
+    high = sum;
+  }
+  void Add(const ExactSum& other) {
+    Add(other.high);
+    low += other.low;
+  }
+  double value() const { return high + low; }
+};
+
 // What a step came to, on this rank.
 struct StepOutcome {
   bool loss_known = false;
   double loss = 0;
   bool norm_known = false;
   double gradient_norm = 0;  // before clipping
-  bool finite = true;        // false: a loss or gradient was not finite, updates from there on did not happen
+  // Without clipping: the squares of the gradients that this rank updated and counts for the job.
+  bool squares_known = false;
+  ExactSum squares;
+  bool finite = true;  // false: a loss or gradient was not finite, updates from there on did not happen
 };
 
 // Sizes and counts, for reports and for comparison with the compiler's prediction. Counts are of train

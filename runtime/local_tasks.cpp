@@ -217,9 +217,22 @@ void Executor::State::Update(ProgramState& program, const Task& task) {
   }
   ElementType type = program.program->buffers[parameter.value].type;
   const std::byte* gradient = At(program, parameter.gradient);
-  // The norm has seen every gradient where there is one; elsewhere each is looked at before it is used.
-  if (!program.has_clip && FirstNonFinite(gradient, parameter.elements * ElementBytes(type), type) >= 0) {
-    FlagNonFinite();
+  // The norm has seen every gradient where there is one; elsewhere each is looked at before it is used:
+  // squares of f32 cannot overflow their sum in f64, so one pass serves the report as well.
+  if (!program.has_clip) {
+    double squares = 0;
+    if (type == ElementType::kF64) {
+      kernels::sum_of_squares(reinterpret_cast<const double*>(gradient), &squares, parameter.elements);
+    } else {
+      kernels::sum_of_squares(reinterpret_cast<const float*>(gradient), &squares, parameter.elements);
+    }
+    if (!std::isfinite(squares) &&
+        (type == ElementType::kF32 ||
+         FirstNonFinite(gradient, parameter.elements * ElementBytes(type), type) >= 0)) {
+      FlagNonFinite();
+    }
+    outcome.squares_known = true;
+    if (parameter.owner != 0 && program.row->replica == 0) outcome.squares.Add(squares);
   }
   // Nothing is updated any more once a value was not finite, on this rank or, as far as it is known, on
   // another.

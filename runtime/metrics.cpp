@@ -55,6 +55,8 @@ int FormatMetrics(const StepMetrics& metrics, char* out, int size) {
   Number(norm, sizeof norm, metrics.norm_known, metrics.gradient_norm);
   std::snprintf(speed, sizeof speed, "%.1f", metrics.tokens_per_second);
   std::snprintf(time, sizeof time, "%.3f", metrics.step_milliseconds);
+  char mfu[40];
+  std::snprintf(mfu, sizeof mfu, metrics.mfu >= 0 ? "%.4g" : "null", metrics.mfu);
   char eval[64] = "";
   if (metrics.eval_known) {
     char value[40];
@@ -64,8 +66,8 @@ int FormatMetrics(const StepMetrics& metrics, char* out, int size) {
   return std::snprintf(
       out, size,
       "{\"step\":%llu,\"loss\":%s,\"lr\":%s,\"grad_norm\":%s,\"tokens_per_s\":%s,\"step_ms\":%s,"
-      "\"mfu\":null,\"peak_memory\":%lld%s}\n",
-      static_cast<unsigned long long>(metrics.step), loss, rate, norm, speed, time,
+      "\"mfu\":%s,\"peak_memory\":%lld%s}\n",
+      static_cast<unsigned long long>(metrics.step), loss, rate, norm, speed, time, mfu,
       static_cast<long long>(metrics.peak_memory), eval);
 }
 

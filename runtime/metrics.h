@@ -14,6 +14,9 @@ struct StepMetrics {
   bool loss_known = false, norm_known = false, eval_known = false;
   double loss = 0, learning_rate = 0, gradient_norm = 0, eval_loss = 0;
   double tokens_per_second = 0, step_milliseconds = 0;
+  // Model FLOPs utilisation: the step's useful FLOPs over what all devices declare for its time; negative:
+  // unknown, the topology declares no FLOP/s.
+  double mfu = -1;
   int64_t peak_memory = 0;  // bytes, of the rank with most
 };
 

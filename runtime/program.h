@@ -160,8 +160,13 @@ struct Stream {
 
 enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast };
 
-// A joint operation of the members of one communicator. Reductions are left folds in the order of `terms`, whatever
-// the arrival order, so they are bitwise reproducible.
+// How a reduction adds up its terms t0, t1, ..: never by their arrival, so either is bitwise reproducible.
+enum class FoldKind : uint8_t {
+  kLeft,      // ((t0 + t1) + t2) + ..: the canonical one
+  kPairwise,  // a tree: n > 1 terms are the sum of the first 2^k, the largest such power below n, and of the rest
+};
+
+// A joint operation of the members of one communicator.
 struct Term {
   uint32_t member;         // position in the communicator
   uint32_t contribution;   // which of that member's contributions
@@ -175,6 +180,7 @@ struct Collective {
   uint32_t contributions;  // of *this* role's members: task operands [0, contributions); then one output (may be
                            // contribution 0: in place), absent with 0 outputs
   const char* name;        // "dp.reduce layer3.attn", unique in the job: members match by it
+  FoldKind fold = FoldKind::kLeft;  // of the terms, in their order
 };
 
 // What a member of the role knows of itself.
@@ -255,6 +261,9 @@ struct Job {
   const char* plan_hash;               // identifies the strategy: resuming under it is bitwise
   uint32_t targets_input = kNone;      // batch field whose entries >= 0 the loss counts; kNone: it counts samples
   std::span<const uint32_t> rank_device = {};  // device of the topology a rank drives; empty: its own number
+  // For the utilisation in reports: what the model's F, BI and BW cost a step, and the declared f32 FLOP/s of all
+  // devices. 0: unknown.
+  double step_flops = 0, peak_flops = 0;
 };
 
 }  // namespace piper::runtime

@@ -71,6 +71,7 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
            collective.kind == CollectiveKind::kReduceScatter)) {
         return wrong("only f32 and f64 can be reduced");
       }
+      if (collective.fold > FoldKind::kPairwise) return wrong("no such fold");
       bool member = false;
       for (uint32_t rank : job.groups[row.groups[collective.communicator]]) member |= rank == row.rank;
       if (!member) return wrong("the rank is not a member of the communicator");

@@ -4,6 +4,7 @@
 // gathered. A member whose slot shows another key than ours has left the operation, so it has been through
 // every phase.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "kernels/arithmetic.h"
@@ -13,7 +14,7 @@ namespace piper::runtime {
 namespace {
 
 constexpr uint64_t kKeyMask = ~uint64_t{3};
-constexpr int64_t kBlock = 2048;    // elements folded at a time, in the first-level cache
+constexpr int64_t kBlock = 1024;    // elements folded at a time, in the first-level cache
 constexpr int64_t kTurn = 1 << 18;  // bytes moved before other streams get their turn
 constexpr int64_t kSmall = 16384;   // bytes up to which every member folds everything itself
 constexpr uint32_t kPosted = 1, kWorked = 2, kGathered = 3;
@@ -22,14 +23,49 @@ int64_t Chunk(int64_t elements, size_t members) {
   return (elements + static_cast<int64_t>(members) - 1) / static_cast<int64_t>(members);
 }
 
+// Elements [first, first + count) of the sum of terms. `to` may be one of the terms' own places: it is
+// written by the last addition alone.
 template <typename T>
-void FoldBlock(std::span<const std::byte* const> terms, int64_t first, int64_t count, std::byte* to) {
+void FoldLeft(std::span<const std::byte* const> terms, int64_t first, int64_t count, T* to) {
+  auto term = [&](size_t i) { return reinterpret_cast<const T*>(terms[i]) + first; };
   alignas(64) T sum[kBlock];
-  std::memcpy(sum, terms[0] + first * sizeof(T), count * sizeof(T));
+  const T* so_far = term(0);
   for (size_t i = 1; i < terms.size(); ++i) {
-    kernels::accumulate(reinterpret_cast<const T*>(terms[i]) + first, sum, count);
+    T* next = i + 1 == terms.size() ? to : sum;
+    kernels::add(so_far, term(i), next, count);
+    so_far = next;
   }
-  std::memcpy(to, sum, count * sizeof(T));
+  if (terms.size() == 1 && so_far != to) std::memcpy(to, so_far, count * sizeof(T));
+}
+
+constexpr size_t kLevels = 16;  // of a tree of pairs: 65,536 terms
+
+// The sum of two terms or more, in `to`; what stands in between lies in `scratch`, a block a level.
+template <typename T>
+void FoldPairs(std::span<const std::byte* const> terms, int64_t first, int64_t count, T* to, T* scratch) {
+  auto part = [&](std::span<const std::byte* const> some, T* own, T* below) -> const T* {
+    if (some.size() == 1) return reinterpret_cast<const T*>(some[0]) + first;
+    FoldPairs(some, first, count, own, below);
+    return own;
+  };
+  const size_t left = std::bit_floor(terms.size() - 1);
+  const T* a = part(terms.first(left), scratch, scratch);
+  const T* b = part(terms.subspan(left), scratch + kBlock, scratch + kBlock);
+  kernels::add(a, b, to, count);
+}
+
+template <typename T>
+void FoldBlock(FoldKind fold, std::span<const std::byte* const> terms, int64_t first, int64_t count,
+               std::byte* out) {
+  T* to = reinterpret_cast<T*>(out);
+  if (fold == FoldKind::kLeft || terms.size() < 4) return FoldLeft<T>(terms, first, count, to);
+  alignas(64) T scratch[(kLevels + 1) * kBlock];
+  FoldPairs<T>(terms, first, count, to, scratch);
+}
+
+// What members must agree about besides elements and type.
+uint32_t KindCode(const Collective& collective) {
+  return static_cast<uint32_t>(collective.kind) | static_cast<uint32_t>(collective.fold) << 8;
 }
 
 }  // namespace
@@ -53,7 +89,7 @@ void SharedMemoryTransport::StartCollective(CollectiveOperation& operation) {
   CollectiveSlot& slot = segment_.collective(rank_, operation.lane);
   slot.state.store(0, std::memory_order_release);
   slot.elements = operation.collective->elements;
-  slot.kind = static_cast<uint32_t>(operation.collective->kind);
+  slot.kind = KindCode(*operation.collective);
   slot.type = static_cast<uint32_t>(operation.collective->type);
   slot.contribution_count = static_cast<uint32_t>(operation.contributions.size());
   for (size_t i = 0; i < operation.contributions.size(); ++i) {
@@ -87,7 +123,7 @@ bool SharedMemoryTransport::MembersReached(CollectiveOperation& operation, uint3
         if ((state & 3) == 0 || (state & kKeyMask) != operation.key << 2) continue;
         found = true;
         operation.lanes[member] = static_cast<uint8_t>(lane);
-        if (slot.elements != collective.elements || slot.kind != static_cast<uint32_t>(collective.kind) ||
+        if (slot.elements != collective.elements || slot.kind != KindCode(collective) ||
             slot.type != static_cast<uint32_t>(collective.type)) {
           Abort(InternalError("ranks " + std::to_string(rank_) + " and " + std::to_string(rank) +
                               " disagree about the collective '" + collective.name +
@@ -112,15 +148,13 @@ Progress SharedMemoryTransport::FoldSlice(CollectiveOperation& operation, int64_
                                           std::byte* to) {
   const Collective& collective = *operation.collective;
   int64_t size = ElementBytes(collective.type);
-  constexpr size_t kMaxTerms = 1024;
-  const std::byte* terms[kMaxTerms];
-  size_t count = operation.terms.empty() ? operation.members.size() : operation.terms.size();
-  if (count > kMaxTerms) {
+  const size_t count = operation.sources.size();
+  if (count > size_t{1} << kLevels && collective.fold == FoldKind::kPairwise) {
     Abort(InternalError(std::string("collective '") + collective.name +
-                        "' folds more terms than the transport does"));
+                        "' folds more terms in pairs than the transport does"));
     return Progress::kFailed;
   }
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; operation.done == 0 && i < count; ++i) {
     uint32_t member = operation.terms.empty() ? static_cast<uint32_t>(i) : operation.terms[i].member;
     uint32_t index = operation.terms.empty() ? 0 : operation.terms[i].contribution;
     if (member >= operation.members.size() || index >= SlotOf(operation, member).contribution_count) {
@@ -129,9 +163,8 @@ Progress SharedMemoryTransport::FoldSlice(CollectiveOperation& operation, int64_
                           ", which gives none"));
       return Progress::kFailed;
     }
-    terms[i] = Contribution(operation, member, index);
+    operation.sources[i] = Contribution(operation, member, index);
   }
-  std::span<const std::byte* const> all(terms, count);
   int64_t turn = std::max<int64_t>(kBlock, kTurn / (size * static_cast<int64_t>(count)) / kBlock * kBlock);
   int64_t first = begin + operation.done;
   int64_t last = std::min(end, first + turn);
@@ -139,9 +172,9 @@ Progress SharedMemoryTransport::FoldSlice(CollectiveOperation& operation, int64_
     int64_t block = std::min(kBlock, last - at);
     std::byte* out = to + (at - begin) * size;
     if (collective.type == ElementType::kF64) {
-      FoldBlock<double>(all, at, block, out);
+      FoldBlock<double>(collective.fold, operation.sources, at, block, out);
     } else {
-      FoldBlock<float>(all, at, block, out);
+      FoldBlock<float>(collective.fold, operation.sources, at, block, out);
     }
   }
   operation.done = last - begin;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -107,14 +108,23 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
     PIPER_RETURN_IF_ERROR(transport.Exchange(&mine, reports.data(), sizeof mine));
     int stop = 0;
     int64_t peak = 0;
+    // Without clipping nobody needs the norm before the update, so it travels with the report.
+    ExactSum squares;
+    bool squares_known = false;
     for (uint32_t rank = transport.size(); rank-- > 0;) {
       const StepOutcome& outcome = reports[rank].outcome;
       if (outcome.loss_known) agreed.outcome.loss_known = true, agreed.outcome.loss = outcome.loss;
       if (outcome.norm_known)
         agreed.outcome.norm_known = true, agreed.outcome.gradient_norm = outcome.gradient_norm;
+      squares.Add(outcome.squares);
+      squares_known |= outcome.squares_known;
       agreed.outcome.finite &= outcome.finite;
       stop = std::max(stop, static_cast<int>(reports[rank].stop_signal));
       peak = std::max(peak, reports[rank].high_water);
+    }
+    if (!agreed.outcome.norm_known && squares_known) {
+      agreed.outcome.norm_known = true;
+      agreed.outcome.gradient_norm = std::sqrt(squares.value());
     }
     if (trace != nullptr) trace->Record(step);
     if (!agreed.outcome.finite) return DescribeNonFinite(executor, transport, step, agreed.outcome);
@@ -139,6 +149,8 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
       line.learning_rate = executor.learning_rate(step);
       line.step_milliseconds = (after - before) * 1e3;
       line.tokens_per_second = tokens / std::max(1e-9, after - before);
+      if (job.step_flops > 0 && job.peak_flops > 0)
+        line.mfu = job.step_flops / job.peak_flops / std::max(1e-9, after - before);
       line.peak_memory = peak;
       metrics.Write(line);
     }

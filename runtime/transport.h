@@ -56,8 +56,9 @@ struct CollectiveOperation {
   std::span<std::byte* const> contributions;
   std::byte* output = nullptr;  // null: none
   uint64_t key = 0;             // of name and run: equal on all members
-  // The transport's own state. `lanes` has an entry a member, made before the run.
+  // The transport's own state, made before the run: `lanes` has an entry a member, `sources` one a term.
   std::vector<uint8_t> lanes;
+  std::vector<const std::byte*> sources;
   uint32_t phase = 0;
   uint32_t scan = 0;  // members seen to have reached the phase
   int64_t done = 0;   // elements

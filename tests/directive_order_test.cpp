@@ -405,10 +405,22 @@ TEST(Cost, Refusals) {
 // ---- run, numerics, assert
 // -------------------------------------------------------------------------------------
 
-TEST(Numerics, FastMarksTheDag) {
-  TestProgram with = TwoStages(2), without = TwoStages(2);
+TEST(Numerics, FastFoldsReplicasInPairs) {
+  TestProgram with({1, 16}, 4), without({1, 16}, 4);
+  for (TestProgram* test : {&with, &without}) {
+    test->Mesh({{"dp", 4}});
+    test->ShardBatch({"dp"});
+    test->Split(2);
+  }
   with.Add("numerics fast", NumericsDirective{true});
-  ExpectMatters(with, without, "directive_numerics.txt", {}, {"dag "});
+  ExpectMatters(with, without, "directive_numerics.txt", {}, {"expression", "all_reduce"});
+  // A node that does not fold as the expression says is no plan.
+  Dag dag = with.MustBuild().dag;
+  for (NodeTemplate& node : dag.templates) node.pairwise = false;
+  std::vector<DagProblem> problems = VerifyDag(dag);
+  ASSERT_FALSE(problems.empty());
+  EXPECT_NE(problems[0].message.find("does not fold as the gradient expression says"), std::string::npos)
+      << problems[0].message;
   TestProgram twice = TwoStages(2);
   twice.Add("numerics fast", NumericsDirective{true});
   twice.Add("numerics reproducible", NumericsDirective{false});

@@ -85,6 +85,9 @@ TEST_F(Asserts, ModelFlopsUtilisation) {
   const double flops = 500.0 * 3 * 4 * 8 * 2,
                seconds = static_cast<double>(lowered_->simulation.makespan) * 1e-12;
   EXPECT_NEAR(Value("mfu"), flops / (8 * 1e12 * seconds), 1e-12);
+  // What runs divide is what the assertion divides.
+  EXPECT_EQ(lowered_->job->job().step_flops, flops);
+  EXPECT_EQ(lowered_->job->job().peak_flops, 8 * 1e12);
 }
 
 TEST_F(Asserts, AFailureNamesTheFigures) {

@@ -67,6 +67,44 @@ TEST(PipelineFaults, AnyDroppedAccumulateIsCaught) {
   EXPECT_GE(tried, 4);
 }
 
+// `numerics fast` is another expression, which the reference follows to the bit; how far it is from the
+// reproducible one is measured against the bound of summation.
+TEST(PipelineFaults, FastNumericsAreVerifiedTwice) {
+  TrainText text = Base("gpt", 1, 4, 2);
+  text.directives = "numerics fast\n";
+  for (bool tampered : {false, true}) {
+    std::unique_ptr<Compiled> compiled = Compile(text.Text());
+    ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+    if (tampered) {
+      for (ir::RoleStorage& role : compiled->plan->job->train_roles()) {
+        for (runtime::Collective& collective : role.collectives) collective.fold = runtime::FoldKind::kLeft;
+      }
+      compiled->plan->job->Seal();
+    }
+    tools::VerifyOptions options;
+    options.steps = 2;
+    runtime::Result<tools::VerifyReport> report = tools::Verify(*compiled->program, *compiled->plan, options);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    EXPECT_EQ(report->equal(), !tampered);
+    EXPECT_TRUE(report->fast);
+    EXPECT_GT(report->changed, report->elements / 100);
+    EXPECT_LT(report->changed, report->elements);
+    EXPECT_GT(report->share, 0);
+    EXPECT_LE(report->share, 1);
+    EXPECT_NE(report->ToString().find("numerics fast: gradients fold over replicas in pairs"),
+              std::string::npos)
+        << report->ToString();
+  }
+  // Without the line nothing is said of it.
+  text.directives.clear();
+  std::unique_ptr<Compiled> compiled = Compile(text.Text());
+  tools::VerifyOptions options;
+  options.steps = 1;
+  runtime::Result<tools::VerifyReport> report = tools::Verify(*compiled->program, *compiled->plan, options);
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_FALSE(report->fast);
+}
+
 // A collective whose terms are folded in another order gives other bits, and that is seen too.
 TEST(PipelineFaults, AnotherFoldOrderIsCaught) {
   TrainText text = Base("gpt", 1, 4, 2);

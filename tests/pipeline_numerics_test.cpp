@@ -178,6 +178,34 @@ TEST(PipelineNumerics, EachOptimizerUpdatesItsOwnPart) {
 }
 
 // The folds over eight slices, in f32, against one sum over the whole batch, in f64.
+// Clipping needs the norm before the update; without it every rank adds up what it updates, and the sum
+// travels with the step's report. Each parameter counts once, wherever it stands.
+TEST(PipelineNumerics, TheGradientNormIsReportedWithAndWithoutClipping) {
+  const std::string base = std::string(kImports) + kGpt +
+                           "train {\n  model net\n  data random()\n  global_batch 16\n  steps 2\n  optimizer "
+                           "sgd(lr = 0)\n";
+  std::vector<std::string> layouts = {"  on topologies.local(ranks = 1)\n  using strategies.single(m = 4)\n",
+                                      kPipelineAndReplicas};
+  std::vector<double> seen;
+  for (const std::string& layout : layouts) {
+    for (const char* clip : {"", "  clip 1000000.0\n"}) {
+      std::unique_ptr<Compiled> compiled = CompileOrFail(base + clip + layout + "}\n");
+      if (!compiled->ok()) return;
+      EXPECT_EQ(compiled->job().clip > 0, *clip != 0);
+      runtime::LocalOptions options;
+      options.steps = 2;
+      RunResult run = RunJob(compiled->job(), options);
+      ASSERT_EQ(run.norms.size(), 2u);
+      EXPECT_NEAR(run.norms[1], GradientNorm(run), 1e-9 * run.norms[1]);
+      seen.push_back(run.norms[1]);
+    }
+  }
+  // The same tensors' sums in another order; a microbatch of another size rounds differently.
+  EXPECT_NEAR(seen[0], seen[1], 1e-14 * seen[0]);
+  EXPECT_NEAR(seen[2], seen[3], 1e-14 * seen[2]);
+  EXPECT_NEAR(seen[0], seen[2], 1e-5 * seen[0]);
+}
+
 TEST(PipelineNumerics, SlicesSumToTheWholeBatchInDouble) {
   for (const char* model : {kGpt, kLlama}) {
     SCOPED_TRACE(model);

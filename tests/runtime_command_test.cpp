@@ -115,6 +115,12 @@ TEST(RuntimeCommand, MetricsLine) {
       std::string(line, static_cast<size_t>(length)),
       "{\"step\":3,\"loss\":0.10000000149011612,\"lr\":0.001,\"grad_norm\":null,\"tokens_per_s\":1234.6,"
       "\"step_ms\":7.500,\"mfu\":null,\"peak_memory\":4096}\n");
+  metrics.norm_known = true;
+  metrics.gradient_norm = 0.5;
+  metrics.mfu = 0.41237;
+  length = FormatMetrics(metrics, line, sizeof line);
+  EXPECT_NE(std::string(line, static_cast<size_t>(length)).find("\"grad_norm\":0.5,"), std::string::npos);
+  EXPECT_NE(std::string(line, static_cast<size_t>(length)).find("\"mfu\":0.4124,"), std::string::npos);
 }
 
 TEST(RuntimeCommand, TokensAreChosenByWeight) {

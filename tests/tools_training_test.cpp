@@ -203,6 +203,8 @@ TEST_F(ToolsTraining, TwoRunsAreTheSame) {
   const auto steps = Metrics(whole + "/metrics.jsonl");
   ASSERT_EQ(steps.size(), static_cast<size_t>(kSteps));
   EXPECT_LT(std::stod(steps.at(kSteps).loss), std::stod(steps.at(1).loss) - 1) << "it does not learn";
+  EXPECT_EQ(test::Contents(whole + "/metrics.jsonl").find("null"), std::string::npos)
+      << "every figure of the metrics is known";
   const Outcome outcome = Run({Grid(), "--quiet", "--out", At("again")});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(LossColumn(At("again/metrics.jsonl")), LossColumn(whole + "/metrics.jsonl"));

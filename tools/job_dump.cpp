@@ -130,9 +130,10 @@ void DumpProgram(Out out, const runtime::Job& job, const RankProgram& program, c
   }
   if (!program.collectives.empty()) fmt::format_to(out, "  collectives\n");
   for (const runtime::Collective& c : program.collectives) {
-    fmt::format_to(out, "    {}: {} of {} {} on communicator {} ({} members)\n", c.name,
+    fmt::format_to(out, "    {}: {} of {} {} on communicator {} ({} members){}\n", c.name,
                    kCollectives[static_cast<size_t>(c.kind)], c.elements, kTypes[static_cast<size_t>(c.type)],
-                   c.communicator, program.communicator_sizes[c.communicator]);
+                   c.communicator, program.communicator_sizes[c.communicator],
+                   c.fold == runtime::FoldKind::kPairwise ? ", folded in pairs" : "");
   }
   for (const runtime::Stream& stream : program.streams) {
     fmt::format_to(out, "  stream {}{}\n", stream.name, stream.computes != 0 ? " (computes)" : "");

@@ -184,6 +184,7 @@ void ReferenceRun::Advance() {
   options.replicas = dag.expression.replicas;
   options.microbatches = dag.expression.microbatches;
   options.reduce_per_microbatch = dag.expression.reduce_per_microbatch;
+  options.pairwise = dag.expression.pairwise;
   options.seed = job.seed;
   options.step = static_cast<uint64_t>(next_);
   options.gradient_orders = gradient_orders_;
@@ -196,6 +197,13 @@ void ReferenceRun::Advance() {
     }
   };
   Step step;
+  if (next_ == 0 && options.pairwise) {
+    options.pairwise = false;
+    options.want_magnitudes = true;
+    canonical_ = ir::RunReferenceStep(regions_, options, current_, batch);
+    options.pairwise = true;
+    options.want_magnitudes = false;
+  }
   step.result = ir::RunReferenceStep(regions_, options, current_, batch);
   std::vector<ir::UpdateRule> rules;
   for (const auto& [optimizer, weight_decay] : optimizer_of_) {

@@ -33,6 +33,9 @@ class ReferenceRun {
   const std::vector<ir::HostTensor>& initial() const { return initial_; }
   // Computes up to `step` if need be. Valid until Forget.
   const Step& At(int64_t step);
+  // Where the plan's expression is not the canonical one (`numerics fast`): the first step by the canonical
+  // one, with magnitudes; after At(0). Else nothing in it.
+  const ir::ReferenceResult& canonical() const { return canonical_; }
   // Steps before `step` are needed no more.
   void Forget(int64_t step);
   // What the data source refused, if it did.
@@ -56,12 +59,13 @@ class ReferenceRun {
   std::vector<std::pair<uint32_t, double>> optimizer_of_;  // optimizer, weight decay; a parameter each
   std::vector<ir::FoldOrder> gradient_orders_, loss_orders_;
   std::map<int64_t, Step> steps_;
+  ir::ReferenceResult canonical_;
   int64_t next_ = 0;
   runtime::Status status_;
 };
 
-// The order in which each region's gradients fold, where the plan's expression says another than the canonical
-// one: stage copies, and backward passes that are not ascending. Empty: canonical everywhere.
+// The order in which each region's gradients fold, where the plan's expression says another than the
+// canonical one: stage copies, and backward passes that are not ascending. Empty: canonical everywhere.
 std::vector<ir::FoldOrder> GradientOrders(const ir::Plan& plan);
 // Likewise for each loss: a copy of its stage folds its own microbatches first.
 std::vector<ir::FoldOrder> LossOrders(const ir::Plan& plan);

@@ -2,6 +2,11 @@
 // the model graph alone. Both start from the same initial parameters and read the same samples; each does its
 // own optimizer steps. Every loss, every gradient (before clipping) and every parameter after each step must
 // have the same bits; the report names the largest difference.
+//
+// Under `numerics fast` the reference follows the fold that the plan records, so that is bitwise too;
+// besides, the first step's gradients must lie within a derived bound of those of the reproducible
+// expression: two folds of the same f32 terms t, through at most n additions each, differ by at most 2 n u /
+// (1 - n u) * sum |t|, u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +32,12 @@ struct VerifyReport {
   std::string where;      // "gradient of blocks.3.attn.wqkv[17], step 0, rank 2: 0.5 is not 0.25"
   std::string first;      // the earliest difference, likewise
   double last_loss = 0;
+
+  // `numerics fast` only: the first step against the reproducible expression.
+  bool fast = false;
+  int64_t elements = 0, changed = 0;  // gradient elements, and how many have other bits
+  double share = 0;         // largest difference as a share of its bound; above 1 counts as different
+  std::string share_where;  // likewise "head.weight[3]: 0.5, not 0.25"
 
   bool equal() const { return different == 0; }
   std::string ToString() const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/lower/select.h"
+#include "ir/lower/utilisation.h"
 
 namespace piper::ir {
 namespace {
@@ -139,21 +140,9 @@ double BytesAlong(const PlanView& plan, const std::string& axis) {
 }
 
 double ModelFlopsUtilisation(const PlanView& plan) {
-  double flops = 0, available = 0;
-  for (const NodeTemplate& node : plan.dag.templates) {
-    if (node.kind != NodeKind::kCompute || node.pass == Pass::kR) continue;  // recomputation is no use
-    flops += node.flops * static_cast<double>(node.node_count()) *
-             static_cast<double>(plan.dag.groups[node.group].devices.size());
-  }
-  for (uint32_t device = 0; device < plan.dag.device_count; ++device) {
-    double best = 0;
-    for (const auto& [dtype, rate] : plan.program.topology.Kind(device).compute) {
-      if (dtype == "f32") best = rate;
-    }
-    available += best;
-  }
+  const double available = PeakFlops(plan.program.topology, plan.dag.device_count);
   const double seconds = static_cast<double>(plan.simulation.makespan) / static_cast<double>(kPsPerS);
-  return available > 0 && seconds > 0 ? flops / (available * seconds) : 0;
+  return available > 0 && seconds > 0 ? ModelFlops(plan.dag) / (available * seconds) : 0;
 }
 
 bool Holds(double value, AssertDirective::Compare compare, double bound) {

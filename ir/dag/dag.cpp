@@ -55,6 +55,10 @@ std::string_view NodeKindName(NodeKind kind) {
   return "?";
 }
 
+bool SumsReplicas(const NodeTemplate& node) {
+  return node.kind == NodeKind::kAllReduce && !node.gradients.empty() && !node.per_replica;
+}
+
 NodeId Dag::Node(TemplateId t, int32_t microbatch) const {
   const NodeTemplate& node = templates[t];
   PIPER_CHECK(microbatch >= node.mb_begin && microbatch < node.mb_end, node.name);

@@ -130,11 +130,15 @@ struct NodeTemplate {
   // The node runs within the step that follows its own: edges into it from nodes that do not have distance
   // one.
   bool carried = false;
+  bool pairwise = false;  // reductions: terms fold as a tree of pairs (runtime::FoldKind), not from the left
 
   bool step_level() const { return mb_begin < 0; }
   int64_t node_count() const { return mb_end - mb_begin; }
   friend bool operator==(const NodeTemplate&, const NodeTemplate&) = default;
 };
+
+// A reduction of gradients over replicas (and copies), the [dp.reduce] of language.md; not one over regions.
+bool SumsReplicas(const NodeTemplate& node);
 
 // Between templates. Both with microbatches: instance by instance where both ranges hold it. From
 // microbatches to a step-level node: all instances precede it. From step-level to microbatches: it precedes
@@ -178,6 +182,7 @@ struct GradientExpression {
   int64_t replicas = 1;
   int64_t microbatches = 1;
   bool reduce_per_microbatch = false;
+  bool pairwise = false;  // the fold over replicas (and copies) of gradients is a tree of pairs
   // For stage copies: per region, the copies' microbatch ranges in fold order. Empty: one copy with all.
   std::vector<std::vector<std::pair<int32_t, int32_t>>> copy_ranges;
   // Where an order's BWs are not ascending: the microbatches of that (region, copy) in fold order.
@@ -204,7 +209,6 @@ struct Dag {
   std::vector<std::pair<std::string, int64_t>> split_dims;  // {"mb", 8}, major first
   uint32_t device_count = 1;
   bool forward_only = false;
-  bool fast_numerics = false;  // `numerics fast`: collectives may fold in the library's order
   std::vector<uint32_t>
       device_replica;  // per device: linear data-parallel index (which samples); empty: all 0
   std::vector<Picoseconds>

@@ -253,6 +253,7 @@ class Parser {
       Expect("microbatches");
       dag_.expression.microbatches = Int(1);
       dag_.expression.reduce_per_microbatch = Accept("per_microbatch");
+      dag_.expression.pairwise = Accept("pairwise");
     } else if (Accept("copies")) {
       Int(static_cast<int64_t>(dag_.expression.copy_ranges.size()),
           static_cast<int64_t>(dag_.expression.copy_ranges.size()));
@@ -286,7 +287,6 @@ class Parser {
     Expect("samples");
     dag_.samples_per_microbatch = Int(0);
     dag_.forward_only = Accept("forward_only");
-    dag_.fast_numerics = Accept("fast");
     EndLine();
   }
 
@@ -388,6 +388,8 @@ class Parser {
         node.per_replica = true;
       } else if (key == "carried") {
         node.carried = true;
+      } else if (key == "pairwise") {
+        node.pairwise = true;
       } else if (key == "scale") {
         node.scale = Number();
       } else if (key == "cost") {

@@ -80,9 +80,8 @@ class Printer {
   }
 
   void PrintHeader() {
-    Line("dag devices {} replicas {} microbatches {} samples {}{}{}", dag_.device_count, dag_.replicas,
-         dag_.microbatches, dag_.samples_per_microbatch, dag_.forward_only ? " forward_only" : "",
-         dag_.fast_numerics ? " fast" : "");
+    Line("dag devices {} replicas {} microbatches {} samples {}{}", dag_.device_count, dag_.replicas,
+         dag_.microbatches, dag_.samples_per_microbatch, dag_.forward_only ? " forward_only" : "");
     for (const auto& [name, size] : dag_.split_dims) Line("split {} {}", Word(name), size);
     if (!dag_.device_replica.empty()) Line("replica {}", fmt::join(dag_.device_replica, " "));
     if (sources_ == nullptr) return;
@@ -135,6 +134,7 @@ class Printer {
     }
     if (node.per_replica) add("per_replica");
     if (node.carried) add("carried");
+    if (node.pairwise) add("pairwise");
     if (node.scale != 1) add(fmt::format("scale {}", node.scale));
     if (node.cost >= 0) add(fmt::format("cost {}", node.cost));
     if (node.cost_bytes >= 0) add(fmt::format("cost_bytes {}", node.cost_bytes));
@@ -246,8 +246,8 @@ class Printer {
 
   void PrintExpression() {
     const GradientExpression& e = dag_.expression;
-    Line("expression replicas {} microbatches {}{}", e.replicas, e.microbatches,
-         e.reduce_per_microbatch ? " per_microbatch" : "");
+    Line("expression replicas {} microbatches {}{}{}", e.replicas, e.microbatches,
+         e.reduce_per_microbatch ? " per_microbatch" : "", e.pairwise ? " pairwise" : "");
     for (size_t region = 0; region < e.copy_ranges.size(); ++region) {
       std::string ranges;
       for (auto [begin, end] : e.copy_ranges[region]) ranges += fmt::format(" {} {}", begin, end);

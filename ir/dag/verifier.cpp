@@ -223,6 +223,11 @@ class Verifier {
   void CheckExpression() {
     if (dag_.expression.replicas != dag_.replicas || dag_.expression.microbatches != dag_.microbatches)
       Problem(kNone, "the gradient expression is about other replicas or microbatches");
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      if (node.pairwise != (SumsReplicas(node) && dag_.expression.pairwise))
+        Problem(t, fmt::format("'{}' does not fold as the gradient expression says", node.name));
+    }
   }
 
   const Dag& dag_;

@@ -13,7 +13,9 @@ void ApplyRun(BuildContext& context) {
 
 void ApplyNumerics(BuildContext& context) {
   const Directive* first = context.Single<NumericsDirective>("`numerics`");
-  if (first != nullptr) context.dag.fast_numerics = std::get<NumericsDirective>(first->body).fast;
+  if (first == nullptr || !std::get<NumericsDirective>(first->body).fast) return;
+  context.dag.expression.pairwise = true;
+  for (NodeTemplate& node : context.dag.templates) node.pairwise = SumsReplicas(node);
 }
 
 }  // namespace piper::ir

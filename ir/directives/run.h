@@ -1,10 +1,10 @@
 // run strict | run ready hint [B, F, W]          numerics reproducible | fast
 //
-// before:  every stream's order is followed; collectives fold in index order
-// after:   `numerics fast` marks the Dag: collectives may fold in the library's order
+// before:  every stream's order is followed; gradients fold over replicas from the left
+// after:   `numerics fast`: the [dp.reduce] nodes and the recorded expression fold in pairs
 //
 // `run strict` and `numerics reproducible` state the defaults. `run ready` is refused until there is an
-// arbiter.
+// arbiter. Losses, tied sums and the norm keep their folds: they are short or need to be exact.
 #pragma once
 
 #include "ir/directives/context.h"

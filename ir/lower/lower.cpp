@@ -10,6 +10,7 @@
 #include "ir/lower/optimizer_groups.h"
 #include "ir/lower/role_builder.h"
 #include "ir/lower/static_layout.h"
+#include "ir/lower/utilisation.h"
 #include "ir/model/operations.h"
 #include "ir/support/result.h"
 
@@ -60,6 +61,8 @@ void FillHeader(const Program& program, const RegionGraph& regions, const Dag& d
     header.targets_input = scale.targets;
     header.targets_per_sample = job->inputs[scale.targets].elements_per_sample;
   }
+  header.step_flops = ModelFlops(dag);
+  header.peak_flops = PeakFlops(program.topology, dag.device_count);
   header.sequence = job->inputs.empty() ? 1 : job->inputs[0].elements_per_sample;
   for (const OptimizerSpec& spec : train.optimizers) job->optimizers.push_back(LowerOptimizer(spec));
 }

@@ -100,6 +100,7 @@ void HashTables(Hasher& hash, const runtime::RankProgram& program) {
     hash.Pair(collective.communicator, collective.contributions);
     hash.Word(static_cast<uint64_t>(collective.elements));
     hash.Text(collective.name);
+    hash.Word(static_cast<uint64_t>(collective.fold));
     for (uint32_t t = 0; t < collective.term_count; ++t) {
       const runtime::Term& term = program.terms[collective.first_term + t];
       hash.Pair(term.member, term.contribution);

@@ -506,6 +506,7 @@ void RoleBuilder::PlanCollective(Local& local) {
   collective.kind = runtime::CollectiveKind::kAllReduce;
   collective.communicator = CommunicatorSlot(node);
   collective.name = context_.job->Intern(node.name);
+  collective.fold = node.pairwise ? runtime::FoldKind::kPairwise : runtime::FoldKind::kLeft;
   std::vector<uint32_t> operands;  // contributions, then the output where it is none of them
   if (!node.gradients.empty()) {
     auto found = layout_.contributions.find(local.id);

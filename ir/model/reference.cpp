@@ -184,11 +184,18 @@ class Planner {
   std::map<Key, uint32_t> ids_;
 };
 
-// A left fold of equal tensors that arrive in any order.
+// What becomes of the terms of a Fold besides their sum.
+struct FoldOptions {
+  bool pairwise = false;        // the groups' sums add up in pairs
+  bool keep_groups = false;     // the sum of each group, in order
+  bool keep_magnitude = false;  // the sum of the absolute values of the groups' sums
+};
+
+// A fold of equal tensors that arrive in any order.
 class Fold {
  public:
-  Fold(FoldOrder order, DType dtype, bool keep_groups = false)
-      : order_(std::move(order)), dtype_(dtype), keep_groups_(keep_groups), cursors_(order_.size(), 0) {
+  Fold(FoldOrder order, DType dtype, FoldOptions options)
+      : order_(std::move(order)), dtype_(dtype), options_(options), cursors_(order_.size(), 0) {
     partial_.resize(order_.size());
   }
   void Add(Slice slice, const void* data, int64_t elements) {
@@ -205,17 +212,21 @@ class Fold {
       }
     }
     while (groups_ < order_.size() && cursors_[groups_] == order_[groups_].size()) {
-      if (keep_groups_) group_sums_.push_back(partial_[groups_]);
-      AddTo(&total_, std::move(partial_[groups_]));
+      AddGroup(std::move(partial_[groups_]));
       partial_[groups_++] = {};
     }
   }
   HostTensor Take() {
     PIPER_CHECK(groups_ == order_.size() && pending_.empty(), "a fold order does not cover every slice once");
-    return std::move(total_);
+    while (sums_.size() > 1) MergeLast();
+    HostTensor total = sums_.empty() ? HostTensor{} : std::move(sums_.back().first);
+    sums_.clear();
+    return total;
   }
-  // With `keep_groups`: the sum of each group, in order; before Take.
+  // Before Take; empty unless kept.
   const std::vector<HostTensor>& group_sums() const { return group_sums_; }
+  const HostTensor& magnitude() const { return magnitude_; }
+  int64_t groups() const { return static_cast<int64_t>(order_.size()); }
   static void AddTo(HostTensor* sum, HostTensor term) {
     if (sum->size() == 0) {
       *sum = std::move(term);
@@ -225,13 +236,34 @@ class Fold {
   }
 
  private:
+  void AddGroup(HostTensor sum) {
+    if (options_.keep_groups) group_sums_.push_back(sum);
+    if (options_.keep_magnitude) {
+      if (magnitude_.size() == 0) magnitude_ = HostTensor::Zeros(DType::kF64, sum.size());
+      for (int64_t i = 0; i < sum.size(); ++i) magnitude_.f64[static_cast<size_t>(i)] += std::fabs(sum.at(i));
+    }
+    sums_.emplace_back(std::move(sum), 1);
+    // From the left, or, in pairs, what covers equally many groups.
+    while (sums_.size() > 1 &&
+           (!options_.pairwise || sums_[sums_.size() - 2].second == sums_.back().second)) {
+      MergeLast();
+    }
+  }
+  void MergeLast() {
+    std::pair<HostTensor, size_t> last = std::move(sums_.back());
+    sums_.pop_back();
+    AddTo(&sums_.back().first, std::move(last.first));
+    sums_.back().second += last.second;
+  }
+
   FoldOrder order_;
   DType dtype_;
-  bool keep_groups_;
+  FoldOptions options_;
   std::vector<size_t> cursors_;
   size_t groups_ = 0;
   std::vector<HostTensor> partial_, group_sums_;
-  HostTensor total_;
+  std::vector<std::pair<HostTensor, size_t>> sums_;  // sums of consecutive groups, and of how many
+  HostTensor magnitude_;
   std::map<Slice, HostTensor> pending_;
 };
 
@@ -289,7 +321,8 @@ ReferenceResult RunReferenceStep(const RegionGraph& regions, const ReferenceOpti
     for (const Formal& formal : region.backward_weight.formals) {
       if (formal.kind != FormalKind::kGradient) continue;
       folds.emplace(std::pair{formal.parameter, region.id},
-                    Fold(own ? options.gradient_orders[region.id] : gradient_order, dtype));
+                    Fold(own ? options.gradient_orders[region.id] : gradient_order, dtype,
+                         {.pairwise = options.pairwise, .keep_magnitude = options.want_magnitudes}));
     }
   }
   std::vector<Fold> loss_folds;
@@ -297,7 +330,7 @@ ReferenceResult RunReferenceStep(const RegionGraph& regions, const ReferenceOpti
     bool own = l < options.loss_orders.size() && !options.loss_orders[l].empty();
     loss_folds.emplace_back(
         own ? options.loss_orders[l] : CanonicalOrder(options.replicas, options.microbatches, false), dtype,
-        true);
+        FoldOptions{.keep_groups = true});
   }
 
   Pool pool;
@@ -371,6 +404,18 @@ ReferenceResult RunReferenceStep(const RegionGraph& regions, const ReferenceOpti
   result.gradients.resize(graph.parameters.size());
   for (auto& tensor : result.gradients) tensor.dtype = dtype;
   // Sorted by parameter, then by region: the canonical order.
+  if (options.want_magnitudes) {
+    result.magnitudes.resize(graph.parameters.size());
+    result.additions.resize(graph.parameters.size(), -1);
+    for (const auto& [key, fold] : folds) {
+      HostTensor& magnitude = result.magnitudes[key.first];
+      magnitude.dtype = DType::kF64;
+      Fold::AddTo(&magnitude, fold.magnitude());
+      // A region's sum joins that of the regions before.
+      int64_t& additions = result.additions[key.first];
+      additions = additions < 0 ? fold.groups() - 1 : std::max(additions, fold.groups() - 1) + 1;
+    }
+  }
   for (auto& [key, fold] : folds) Fold::AddTo(&result.gradients[key.first], fold.Take());
   return result;
 }

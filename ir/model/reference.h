@@ -58,6 +58,9 @@ struct ReferenceOptions {
   int64_t replicas = 1;
   int64_t microbatches = 1;
   bool reduce_per_microbatch = false;  // swaps the inner two folds of gradients
+  // `numerics fast`: the outer fold of each region's gradients is a tree of pairs, see runtime::FoldKind.
+  bool pairwise = false;
+  bool want_magnitudes = false;  // fills ReferenceResult::magnitudes
   uint64_t seed = 0;
   uint64_t step = 0;
   DType dtype = DType::kF32;  // kF64: everything is computed in f64
@@ -74,6 +77,11 @@ struct ReferenceResult {
   std::vector<double> losses;         // one a Graph::losses entry
   int64_t count = 0;                  // N (FindLossScale)
   std::vector<HostTensor> gradients;  // one a parameter; no elements if frozen, unused, or not wanted
+  // If wanted, one a gradient: in f64 the sum of the absolute values of what its outer folds add up, and how
+  // many additions any of them can go through: the error of each fold is at most about additions * 2^-24 *
+  // magnitude.
+  std::vector<HostTensor> magnitudes;
+  std::vector<int64_t> additions;
 };
 
 // `parameters` has one tensor a Graph parameter, of options.dtype.
