@@ -1,6 +1,7 @@
 // The two engines of a rank: each advances the heads of its streams until all are through.
 #include <time.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -249,7 +250,10 @@ Progress Executor::State::AdvanceStream(ProgramState& program, uint32_t index, E
       }
     }
     if (setup.options.delay_microseconds > 0) {
-      SleepMicroseconds(NextRandom(delay_state[static_cast<int>(engine)]) % setup.options.delay_microseconds);
+      uint64_t& delays = delay_state[static_cast<int>(engine)];
+      if (NextRandom(delays) % std::max(1u, setup.options.delay_one_in) == 0) {
+        SleepMicroseconds(NextRandom(delays) % setup.options.delay_microseconds);
+      }
     }
     AcquireOperands(program, rows.tasks[task]);
     if (setup.options.record_timings) program.times[task].start = Now();

@@ -43,7 +43,8 @@ struct ExecutorOptions {
   bool check_finite = false;        // scan what every task writes; slow
   bool poison = false;              // fill released slots with NaN, to catch reads after release
   bool record_timings = false;      // keep start and end of every task of the last step
-  uint32_t delay_microseconds = 0;  // tests: before each task sleep a random time up to this
+  uint32_t delay_microseconds = 0;  // tests: before each task sleep a random time up to this ...
+  uint32_t delay_one_in = 1;        // ... but only before one task in so many, by chance
   uint64_t delay_seed = 0;
   double stall_seconds = 0;  // > 0: no progress for so long is an internal error that names the blocked tasks
 };

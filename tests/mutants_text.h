@@ -1,0 +1,115 @@
+// Schedules of the library as explicit lists of steps, their mutants, and the programs that say them, one
+// directive or step a line, so that a refusal's line can be compared with the lines that a mutation touched.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/mutants_chain.h"
+
+namespace piper::mutants {
+
+// Steele et al., SplitMix: a seed means the same mutant everywhere.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  int Below(size_t n) { return n == 0 ? 0 : static_cast<int>((Next() >> 11) % n); }
+  int Between(int low, int high) { return low + Below(static_cast<size_t>(high - low + 1)); }
+  bool Chance(int n) { return Below(static_cast<size_t>(n)) == 0; }
+
+ private:
+  uint64_t state_;
+};
+
+// One selector of a step.
+struct Part {
+  std::string pass;  // F, B, BI, BW
+  int stage = 0, dir = -1, mb = 0;
+  friend bool operator==(const Part&, const Part&) = default;
+};
+struct Listed {
+  std::vector<Part> parts;  // several: fused
+  std::string end;          // "send", "recv": the message that goes with the part; else empty
+  bool touched = false;     // by the mutation
+  std::string Text() const;
+};
+struct Stream {
+  std::string name;
+  std::vector<Listed> steps;
+};
+struct RankOrder {
+  int rank = 0;
+  std::vector<Stream> streams;  // compute first
+  std::vector<Listed>& compute() { return streams[0].steps; }
+};
+struct Placed {
+  int stage = 0, dir = -1, rank = 0;
+  bool touched = false;
+};
+struct Study {
+  std::string schedule;  // in std.schedules
+  int p = 1, v = 1, m = 1;
+  int directions = 1;  // 2: two copies of every stage
+  Chain chain;
+  std::vector<int> units;  // of the chain, a stage
+  std::vector<Placed> places;
+  std::vector<std::pair<std::string, std::string>>
+      streams;  // "send" or "recv" -> the stream that all of them are on
+  std::vector<RankOrder> orders;
+  std::vector<std::pair<Listed, Listed>> edges;  // `edge a -> b`, added by a mutation
+
+  int stages() const { return static_cast<int>(units.size()); }
+  int RankOf(int stage, int dir) const;
+  std::string Name() const;
+};
+
+struct Written {
+  std::string text;
+  std::set<int> touched;  // lines, from 1
+};
+Written Write(const Study& study);
+
+// The schedules of std.schedules that are mutated.
+const std::vector<std::string>& ScheduleNames();
+
+// A schedule as the library lists it, with sizes chosen by the seed: p in 2..8 (even where it must be), m
+// from the smallest legal on. With `skips` values also jump two units.
+Study ChooseStudy(const std::string& schedule, uint64_t seed, bool skips);
+
+enum class Kind {
+  kSwapNeighbours,  // two steps of a rank that follow each other
+  kSwapDistant,     // any two steps of a rank
+  kDrop,            // a step, a pass of it, or a part of a fused one
+  kDuplicate,       // a step again somewhere, or in place of one for another microbatch
+  kMove,            // a step to another rank; or a stage with its place and all of its steps
+  kSize,            // of one end of a message: in the plan's text, the program stays as it is
+  kSplit,           // a B in two, its BW elsewhere; or a pass elsewhere
+  kFuse,            // two steps as one, one as two, the parts of one in the other order
+  kEdge,            // up to three `edge` lines between steps and messages of a rank
+  kMerge,           // all sends, receives or both of a rank on one stream, or on compute
+  kMessages,        // the order of a rank's messages
+};
+constexpr int kKinds = 11;
+const char* KindName(Kind kind);
+
+struct Mutant {
+  Study study;
+  Written written;
+  std::string dropped;  // kDrop: the step that has gone, as text
+};
+// `executed`: lines of `good`'s text in an order in which they can be done (Verdict::executed).
+Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, uint64_t seed);
+
+// One side's size changed in a plan's text; the line that was changed.
+std::pair<std::string, int> MutateSize(const std::string& dag_text, uint64_t seed);
+
+}  // namespace piper::mutants
