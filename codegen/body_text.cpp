@@ -275,7 +275,8 @@ void DetailIndex::Add(const ir::Body& body) {
 
 void DetailIndex::Add(const ir::RegionGraph& regions) {
   for (const ir::Region& region : regions.regions) {
-    for (const ir::Body* body : {&region.forward, &region.backward_input, &region.backward_weight})
+    for (const ir::Body* body :
+         {&region.forward, &region.recompute, &region.backward_input, &region.backward_weight})
       Add(*body);
   }
 }

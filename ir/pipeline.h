@@ -1,6 +1,6 @@
 // The passes from an elaborated Program to proved plans, in order, with what holds after each:
 //   1 mesh, cut, place, shard      every region has a stage tag and a device group; slices of the batch are known
-//   2 freeze, differentiate        RegionGraph at the slice's shapes
+//   2 freeze, differentiate        RegionGraph at the slice's shapes; what `recompute` replays has an R body
 //   3 split                        templates with microbatch ranges (ir/dag)
 //   4 zero, cost, order, edge, limit, stream, run, numerics
 //   5 communication                sends, receives, reductions are nodes with streams; every stream has an order

@@ -511,6 +511,48 @@ TEST(Freeze, Refusals) {
   }
 }
 
+// ---- recompute
+// -------------------------------------------------------------------------------------------------
+
+TEST(Recompute, PutsReplaysBeforeTheBackward) {
+  TestProgram with({2, 8}, 1), without({2, 8}, 1);
+  for (TestProgram* test : {&with, &without}) test->Split(2);
+  with.Add("recompute [layer]", RecomputeDirective{Sel(0, {{"layer"}}), {}});
+  ExpectMatters(
+      with, without, "directive_recompute.txt",
+      {"node \"F layer", "node \"R", "node \"BI layer", "-> \"BI layer", "-> \"BW layer", "-> \"R", "order"});
+}
+
+TEST(Recompute, Refusals) {
+  {
+    TestProgram test({2, 8}, 1);
+    test.Add("recompute [layre]", RecomputeDirective{Sel(0, {{"layre"}}), {}});
+    ExpectRefusal(test, "no-such-tag", {"did you mean 'layer'?"});
+  }
+  {
+    TestProgram test({2, 8}, 1);
+    test.Add("recompute [layer = 5]", RecomputeDirective{Sel(0, {{"layer", 5}}), {}});
+    ExpectRefusal(test, "empty-selector", {"'layer' has the indices 0..2"});
+  }
+  {
+    TestProgram test({2, 8}, 1);
+    test.Split(2);
+    test.Add("recompute [layer, mb = 0]", RecomputeDirective{Sel(0, {{"layer"}, {"mb", 0}}), {}});
+    ExpectRefusal(test, "bad-recompute", {"names a pass or a microbatch"});
+  }
+  {
+    TestProgram test({2, 8}, 1);
+    test.Add("recompute [send]", RecomputeDirective{Sel(0, {{"send"}}), {}});
+    ExpectRefusal(test, "bad-recompute", {"names an inserted node"});
+  }
+  {
+    TestProgram test({2, 8}, 1);
+    test.Add("recompute [layer]", RecomputeDirective{Sel(0, {{"layer"}}), {}});
+    test.Add("recompute [*]", RecomputeDirective{Selector::All(), {}});
+    ExpectRefusal(test, "conflicting-directives", {"layer0 is recomputed twice", "the first time here"});
+  }
+}
+
 // ---- zero
 // ------------------------------------------------------------------------------------------------------
 
@@ -557,10 +599,8 @@ TEST(Zero, Refusals) {
 TEST(Unsupported, IsLocatedAndNamed) {
   {
     TestProgram test({2, 8}, 1);
-    test.Add("recompute [layer]", RecomputeDirective{Sel(0, {{"layer"}}), {}});
     test.Add("offload [layer] to host", OffloadDirective{Sel(0, {{"layer"}}), 1});
-    ExpectRefusal(test, "unsupported",
-                  {"`recompute` is not supported yet", "`offload` is not supported yet", "test.piper:1:1"});
+    ExpectRefusal(test, "unsupported", {"`offload` is not supported yet", "test.piper:1:1"});
   }
   {
     TestProgram test({2, 8}, 1);

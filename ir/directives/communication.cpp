@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/directives/recompute.h"
 #include "ir/support/result.h"
 
 namespace piper::ir {
@@ -39,6 +40,7 @@ class Communication {
     const Region& region = context_.regions.regions[r];
     Connect(r, Pass::kF, region.forward, kind);
     if (context_.forward_only) return;
+    if (!region.recompute.empty()) Connect(r, Pass::kR, region.recompute, kind);
     Connect(r, Pass::kBI, region.backward_input, kind);
     Connect(r, Pass::kBW, region.backward_weight, kind);
   }
@@ -67,6 +69,8 @@ class Communication {
         TemplateId writer = context_.compute[producer][other][static_cast<size_t>(produced)];
         PIPER_CHECK(writer != kNone && reader != kNone, context_.regions.regions[producer].name);
         if (here.host == there.host) {
+          if (pass != Pass::kF && produced == Pass::kF && ReadsReplay(context_, r, producer))
+            writer = context_.compute[producer][other][static_cast<size_t>(Pass::kR)];
           context_.AddEdge(writer, reader);
           continue;
         }

@@ -171,8 +171,9 @@ std::vector<GroupId> BuildContext::HostsWithin(const Group& group, SourceRange r
 bool BuildContext::TemplateMatches(const SelectorClause& clause, TemplateId t) const {
   const NodeTemplate& node = dag.templates[t];
   if (clause.passes != 0 && !(clause.passes & PassBit(node.pass))) return false;
-  // Unless inserted nodes are named, a clause is about compute (and, with U, about updates).
-  bool plain = node.kind == NodeKind::kCompute || (node.kind == NodeKind::kUpdate && clause.passes != 0);
+  // Unless inserted nodes are named, a clause is about F and B, and about R and U where it says so.
+  bool plain = node.kind == NodeKind::kCompute || node.kind == NodeKind::kUpdate;
+  if (clause.passes == 0 && (node.kind == NodeKind::kUpdate || node.pass == Pass::kR)) plain = false;
   if (!plain && !vocabulary.NamesInserted(clause)) return false;
   return TagsMatch(clause, template_tags[t], split);
 }
@@ -201,6 +202,17 @@ bool BuildContext::ReportIfEmpty(const Selector& selector, SourceRange fallback)
   }
   vocabulary.ExplainEmpty(selector, fallback, diag);
   return true;
+}
+
+TagPath InstanceOf(const BuildContext& context, const SelectorClause& clause, const TagPath& tags) {
+  size_t depth = 0;
+  for (size_t i = 0; i < tags.size(); ++i) {
+    NameId name = InternName(tags[i].name);
+    for (const SelectorTerm& term : clause.terms) {
+      if (!term.negated && term.name == name && context.vocabulary.IsTag(name)) depth = i + 1;
+    }
+  }
+  return {tags.begin(), tags.begin() + static_cast<ptrdiff_t>(depth)};
 }
 
 bool RegionMatches(const BuildContext& context, const Selector& selector, RegionId region) {

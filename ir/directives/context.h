@@ -78,8 +78,11 @@ struct BuildContext {
   std::vector<TagSet> region_tags;              // per region
   std::vector<std::vector<RegionCopy>> copies;  // place.h; per region, ascending by microbatch
   std::vector<GroupId> hosts;                   // place.h; ascending by first device
-  // differentiate.h; [region][copy]: the templates of F, BI and BW, or kNone.
-  std::vector<std::vector<std::array<TemplateId, 3>>> compute;
+  // recompute.h; per region: the unit that replays it and the directive that says so, or kNone and nullptr.
+  std::vector<uint32_t> recompute_unit;
+  std::vector<const Directive*> recomputed_by;
+  // differentiate.h; [region][copy]: the templates of F, BI, BW and R, or kNone.
+  std::vector<std::vector<std::array<TemplateId, 4>>> compute;
   std::vector<HostOrder> host_orders;  // order.h; per host
   std::vector<FusedCost> fused_costs;  // cost.h
   Vocabulary vocabulary;
@@ -133,6 +136,8 @@ struct BuildContext {
   std::map<std::string, uint32_t> names_;
 };
 
+// The tags up to the innermost one that the clause names: what tells instances apart. Empty: none is named.
+TagPath InstanceOf(const BuildContext& context, const SelectorClause& clause, const TagPath& tags);
 // `region` matches by tags (passes and split indices aside).
 bool RegionMatches(const BuildContext& context, const Selector& selector, RegionId region);
 

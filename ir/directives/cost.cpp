@@ -2,25 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <fmt/format.h>
 
 namespace piper::ir {
 
 namespace {
-
-// The tags up to the innermost one that the clause names: what instances are told apart by. Empty: none is
-// named.
-TagPath Carrier(const BuildContext& context, const SelectorClause& clause, const NodeTemplate& node) {
-  size_t depth = 0;
-  for (size_t i = 0; i < node.tags.size(); ++i) {
-    NameId name = InternName(node.tags[i].name);
-    for (const SelectorTerm& term : clause.terms) {
-      if (!term.negated && term.name == name && context.vocabulary.IsTag(name)) depth = i + 1;
-    }
-  }
-  return {node.tags.begin(), node.tags.begin() + static_cast<ptrdiff_t>(depth)};
-}
 
 // Shares `total` among the templates in proportion to their FLOPs; the parts add up exactly.
 void Share(Dag& dag, const std::vector<TemplateId>& templates, Picoseconds total) {
@@ -44,12 +32,33 @@ void Share(Dag& dag, const std::vector<TemplateId>& templates, Picoseconds total
   }
 }
 
+// What is replayed costs what its F costs, instance by instance, unless a `cost R[..]` gave it a figure.
+void CostReplays(BuildContext& context, const SelectorClause& forward, Picoseconds figure,
+                 const std::vector<const Directive*>& timed) {
+  SelectorClause clause = forward;
+  clause.passes = PassBit(Pass::kR);
+  Dag& dag = context.dag;
+  std::map<std::pair<TagPath, uint32_t>, std::vector<TemplateId>> instances;
+  for (TemplateId t : context.MatchTemplates(clause)) {
+    if (timed[t] != nullptr) continue;
+    const NodeTemplate& node = dag.templates[t];
+    TagPath carrier = InstanceOf(context, clause, node.tags);
+    if (carrier.empty()) {
+      dag.templates[t].cost = figure;
+    } else {
+      instances[{std::move(carrier), node.copy}].push_back(t);
+    }
+  }
+  for (const auto& instance : instances) Share(dag, instance.second, figure);
+}
+
 }  // namespace
 
 void ApplyCost(BuildContext& context) {
   DiagnosticEngine& diag = context.diag;
   Dag& dag = context.dag;
   std::vector<const Directive*> timed(dag.templates.size()), sized(dag.templates.size());
+  std::vector<std::pair<const SelectorClause*, Picoseconds>> replayed;  // figures of F
   context.ForEach<CostDirective>([&](const Directive& directive, const CostDirective& cost) {
     bool time = cost.figure.kind == UnitKind::kTime;
     if (!time && cost.figure.kind != UnitKind::kBytes) {
@@ -115,7 +124,7 @@ void ApplyCost(BuildContext& context) {
           if (message) dag.templates[node.match].cost_bytes = figure;
           continue;
         }
-        TagPath carrier = inserted ? TagPath{} : Carrier(context, clause, node);
+        TagPath carrier = inserted ? TagPath{} : InstanceOf(context, clause, node.tags);
         if (carrier.empty()) {
           node.cost = figure;
           if (message) dag.templates[node.match].cost = figure;
@@ -128,9 +137,11 @@ void ApplyCost(BuildContext& context) {
         it->second.push_back(t);
       }
       for (const auto& instance : instances) Share(dag, instance.second, figure);
+      if (time && (clause.passes & PassBit(Pass::kF)) != 0) replayed.push_back({&clause, figure});
     }
     if (!any) context.ReportIfEmpty(cost.select, directive.range);
   });
+  for (const auto& [clause, figure] : replayed) CostReplays(context, *clause, figure, timed);
 }
 
 void CheckFusedCosts(BuildContext& context) {

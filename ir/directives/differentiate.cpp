@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/directives/recompute.h"
+
 namespace piper::ir {
 
 namespace {
@@ -44,7 +46,7 @@ void AddComputeNodes(BuildContext& context) {
   NameId stream = InternName("compute");
   context.compute.resize(regions.size());
   for (RegionId r = 0; r < regions.size(); ++r) {
-    context.compute[r].assign(context.copies[r].size(), {kNone, kNone, kNone});
+    context.compute[r].assign(context.copies[r].size(), {kNone, kNone, kNone, kNone});
   }
   auto add = [&](RegionId r, uint32_t copy, Pass pass, const Body& body) {
     const RegionCopy& placed = context.copies[r][copy];
@@ -59,7 +61,8 @@ void AddComputeNodes(BuildContext& context) {
     node.stream = stream;
     node.mb_begin = placed.begin;
     node.mb_end = placed.end;
-    node.origin = context.dag.AddOrigin(placed.placed_by);
+    node.origin =
+        context.dag.AddOrigin(pass == Pass::kR ? context.recomputed_by[r]->range : placed.placed_by);
     node.flops = body.flops;
     return context.compute[r][copy][static_cast<size_t>(pass)] = context.AddTemplate(std::move(node));
   };
@@ -68,17 +71,29 @@ void AddComputeNodes(BuildContext& context) {
       add(r, copy, Pass::kF, regions[r].forward);
   }
   if (context.forward_only) return;
+  for (RegionId r = 0; r < regions.size(); ++r) {
+    if (regions[r].recompute.empty()) continue;
+    for (uint32_t copy = 0; copy < context.copies[r].size(); ++copy) {
+      TemplateId replay = add(r, copy, Pass::kR, regions[r].recompute);
+      // It reads nothing that F left, yet is no replay of what has not been played.
+      context.dag.edges.push_back(
+          {context.compute[r][copy][0], replay, false, context.dag.templates[replay].origin});
+    }
+  }
   for (RegionId r = static_cast<RegionId>(regions.size()); r-- > 0;) {
     for (uint32_t copy = 0; copy < context.copies[r].size(); ++copy) {
       TemplateId forward = context.compute[r][copy][0];
+      TemplateId replay = context.compute[r][copy][static_cast<size_t>(Pass::kR)];
       TemplateId input = kNone;
       if (!regions[r].backward_input.empty()) {
         input = add(r, copy, Pass::kBI, regions[r].backward_input);
         context.AddEdge(forward, input);
+        if (replay != kNone && ReadsOwnForward(regions[r].backward_input)) context.AddEdge(replay, input);
       }
       if (regions[r].backward_weight.empty()) continue;
       TemplateId weight = add(r, copy, Pass::kBW, regions[r].backward_weight);
       context.AddEdge(forward, weight);
+      if (replay != kNone && ReadsOwnForward(regions[r].backward_weight)) context.AddEdge(replay, weight);
       // BW may read what BI left for it.
       if (input != kNone) context.AddEdge(input, weight);
     }

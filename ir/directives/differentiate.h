@@ -5,8 +5,8 @@
 // [loss.fold]
 //          for each loss
 //
-// A pass whose body is empty (frozen, or nothing trainable below) has no node. With forward_only there is F
-// alone.
+// A pass whose body is empty (frozen, or nothing trainable below) has no node. What is recomputed has an R
+// between its F and its B (recompute.h). With forward_only there is F alone.
 #pragma once
 
 #include "ir/directives/context.h"

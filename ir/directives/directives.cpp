@@ -68,7 +68,6 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (context.Failed()) return std::nullopt;
   ApplyCut(context, build_regions);  // every operation has a stage
   if (context.Failed()) return std::nullopt;
-  ApplyRecompute(context);
   ApplyOffload(context);
   ApplyFreeze(context);  // parameters marked
   if (context.Failed()) return std::nullopt;
@@ -79,6 +78,7 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
     return std::nullopt;
   ApplyPlace(context);  // every (region, microbatch) has one host
   if (context.Failed()) return std::nullopt;
+  ApplyRecompute(context);  // what is replayed has a body for that
   std::vector<ReducePolicy> policies = ApplyZero(context);
   if (context.Failed()) return std::nullopt;
 

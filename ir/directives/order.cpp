@@ -339,7 +339,7 @@ class OrderReader {
     std::map<std::tuple<int64_t, int32_t, Pass>, Left> steps;  // by stage, microbatch, pass
     for (TemplateId t : templates_) {
       const NodeTemplate& node = dag_.templates[t];
-      if (node.kind != NodeKind::kCompute) continue;
+      if (node.kind != NodeKind::kCompute || node.pass == Pass::kR) continue;
       for (NodeId id = dag_.first_node[t]; id < dag_.first_node[t + 1]; ++id) {
         Left& left = steps[{StageOf(node), Microbatch(t, id), node.pass}];
         ++left.nodes;
@@ -358,8 +358,9 @@ class OrderReader {
       if (both) other->second.missing = 0;  // said here
       if (left.whole()) {
         if (++missing > kShown) continue;
-        std::string name = fmt::format("{}[{}{}]", both ? "B" : PassName(pass),
-                                       stage < 0 ? "" : fmt::format("{} = {}, ", context_.stage_tag, stage), Split(mb));
+        std::string name =
+            fmt::format("{}[{}{}]", both ? "B" : PassName(pass),
+                        stage < 0 ? "" : fmt::format("{} = {}, ", context_.stage_tag, stage), Split(mb));
         ReportMissing(left.first, left.node, name);
         continue;
       }
@@ -507,7 +508,8 @@ void ApplyOrder(BuildContext& context) {
     if (ordered) continue;
     std::vector<TemplateId> forward, backward;
     for (TemplateId t = 0; t < dag.templates.size(); ++t) {
-      if (dag.templates[t].group != context.hosts[index] || dag.templates[t].kind != NodeKind::kCompute)
+      if (dag.templates[t].group != context.hosts[index] || dag.templates[t].kind != NodeKind::kCompute ||
+          dag.templates[t].pass == Pass::kR)
         continue;
       (dag.templates[t].pass == Pass::kF ? forward : backward)
           .push_back(t);  // backward ones were made last region first

@@ -73,6 +73,8 @@ class StreamOrders {
       if (CarriesEdge(dag_.templates[to])) before_edge_[edge.to].push_back(edge.from);
       if (CarriesEdge(dag_.templates[from])) after_edge_[edge.from].push_back(edge.to);
     }
+    for (const NodeTemplate& node : dag_.templates) replays_ = replays_ || node.pass == Pass::kR;
+    if (replays_) replay_laid_.assign(dag_.node_count(), false);
     host_index_.assign(dag_.groups.size(), SIZE_MAX);
     for (size_t h = 0; h < context_.hosts.size(); ++h) host_index_[context_.hosts[h]] = h;
     listed_.assign(dag_.templates.size(), false);
@@ -85,7 +87,8 @@ class StreamOrders {
         for (const OrderItem& item : stream.items) {
           if (last == kNone || item.node < dag_.first_node[last] || item.node >= dag_.first_node[last + 1])
             last = FindTemplate(item.node);
-          if (dag_.templates[last].kind == NodeKind::kCompute) continue;
+          if (dag_.templates[last].kind == NodeKind::kCompute && dag_.templates[last].pass != Pass::kR)
+            continue;
           listed_[last] = true;
           listed_nodes_[h].insert(item.node);
         }
@@ -112,11 +115,21 @@ class StreamOrders {
       folds.clear();
     };
     TemplateId t = kNone;
-    for (const OrderItem& item : given->items) {
+    for (size_t i = 0; i < given->items.size(); ++i) {
+      const OrderItem& item = given->items[i];
       if (t == kNone || item.node < dag_.first_node[t] || item.node >= dag_.first_node[t + 1])
         t = FindTemplate(item.node);
       const NodeTemplate& node = dag_.templates[t];
-      if (item.atomic == kNone || item.atomic != atomic) flush();
+      if (item.atomic == kNone || item.atomic != atomic) {
+        flush();
+        if (replays_) {
+          for (size_t k = i; k == i || (k < given->items.size() && item.atomic != kNone &&
+                                        given->items[k].atomic == item.atomic);
+               ++k) {
+            LayReplays(h, given->items[k].node, &items);
+          }
+        }
+      }
       atomic = item.atomic;
       if (node.step_level() && node.kind != NodeKind::kAccumulate) LayPredecessors(h, t, &items);
       items.push_back(item);
@@ -134,6 +147,21 @@ class StreamOrders {
     }
     flush();
     SetPositions(items, 0);
+  }
+
+  // What the node reads and an R that no order lists makes again, each after what it reads itself.
+  void LayReplays(size_t h, NodeId node, std::vector<OrderItem>* items) {
+    TemplateId t = FindTemplate(node);
+    int32_t mb = dag_.templates[t].mb_begin + static_cast<int32_t>(node - dag_.first_node[t]);
+    for (TemplateId before : incoming_[t]) {
+      const NodeTemplate& replay = dag_.templates[before];
+      if (replay.pass != Pass::kR || mb < replay.mb_begin || mb >= replay.mb_end) continue;
+      NodeId id = dag_.first_node[before] + static_cast<NodeId>(mb - replay.mb_begin);
+      if (replay_laid_[id] || (listed_[before] && listed_nodes_[h].count(id))) continue;
+      replay_laid_[id] = true;
+      LayReplays(h, id, items);
+      items->push_back({id, 0, kNone});
+    }
   }
 
   // The nodes of one host come in few templates; a step usually names the same ones as the step before.
@@ -568,6 +596,8 @@ class StreamOrders {
   uint32_t tie_ = 0;
   // Of messages that carry edges: what a send waits for, what waits for a receive.
   std::map<NodeId, std::vector<NodeId>> before_edge_, after_edge_;
+  bool replays_ = false;           // there are R nodes
+  std::vector<bool> replay_laid_;  // per node, where there are
 };
 
 }  // namespace

@@ -5,7 +5,8 @@
 //          send>pp[1]: in the order of their producers; recv<pp[0] on pp[1]: in the sender's order
 //          reduce: this host's own by readiness, then those that span hosts in one order that all hosts share
 //
-// Compute: accumulates follow their BW, the loss fold the last F that it reads, tied sums, norms, clipping
+// Compute: an R stands right before the first node that reads what it makes, or before the fused node that
+// holds it; accumulates follow their BW, the loss fold the last F that it reads, tied sums, norms, clipping
 // and updates the rest (updates by readiness). On a stream of their own choice (`stream`) messages and
 // collectives are placed by the compute node that they attach to: sends and reduces after it, receives before
 // it. Nodes that an order lists keep the listed order; the rest of that stream follows the node that precedes

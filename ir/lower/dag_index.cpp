@@ -52,8 +52,9 @@ const Body& DagIndex::BodyOf(const NodeTemplate& node) const {
   const Region& region = regions.regions[node.region];
   switch (node.pass) {
     case Pass::kF:
-    case Pass::kR:
       return region.forward;
+    case Pass::kR:
+      return region.recompute;
     case Pass::kBI:
       return region.backward_input;
     case Pass::kBW:

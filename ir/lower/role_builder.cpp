@@ -10,6 +10,8 @@ namespace piper::ir {
 
 namespace {
 
+const char* MakerText(Maker maker) { return maker == Maker::kForward ? "" : " again"; }
+
 bool IsCutTag(const Program& program, const std::string& tag) {
   return std::any_of(program.directives.begin(), program.directives.end(), [&](const Directive& directive) {
     const CutDirective* cut = std::get_if<CutDirective>(&directive.body);
@@ -119,6 +121,7 @@ void RoleBuilder::AddBodies() {
     }
     if (name.empty()) name = "body";
     name += local.node->pass == Pass::kF    ? "_fwd"
+            : local.node->pass == Pass::kR  ? "_again"
             : local.node->pass == Pass::kBI ? "_bwd_input"
                                             : "_bwd_weight";
     runtime::Body row{};
@@ -168,7 +171,15 @@ uint32_t RoleBuilder::Root(uint32_t slot_class) const {
   return slot_class;
 }
 
-uint32_t RoleBuilder::ClassOfValue(ValueId value) {
+Maker RoleBuilder::MakerFor(const Local& reader, RegionId producer) const {
+  for (uint32_t from : reader.predecessors) {
+    const NodeTemplate& node = *locals_[from].node;
+    if (node.pass == Pass::kR && node.region == producer) return Maker::kReplay;
+  }
+  return Maker::kForward;
+}
+
+uint32_t RoleBuilder::ClassOfValue(ValueId value, Maker maker) {
   const Value& what = graph_.values[value];
   SlotClass fresh;
   fresh.bytes = what.type.bytes();
@@ -183,11 +194,11 @@ uint32_t RoleBuilder::ClassOfValue(ValueId value) {
     fresh.name = context_.job->Intern(graph_.inputs[what.index].name);
     return Intern({KeyKind::kInput, what.index, 0}, fresh);
   }
-  const Key key{KeyKind::kValue, value, 0};
+  const Key key{KeyKind::kValue, value, 0, maker};
   if (auto found = class_index_.find(key); found != class_index_.end()) return found->second;
   const RegionId region = index_.regions.value_region[value];
   fresh.name = context_.job->Intern((region == kNone ? "" : index_.regions.regions[region].name + ".") +
-                                    "value" + std::to_string(value));
+                                    "value" + std::to_string(value) + MakerText(maker));
   return Intern(key, fresh);
 }
 
@@ -196,8 +207,19 @@ uint32_t RoleBuilder::ClassOf(const Formal& formal, const Local& local) {
   fresh.bytes = formal.type.bytes();
   fresh.type = formal.type.dtype;
   const RegionId region = local.node->region;
+  // What F and R write is theirs; what is read was made by the one or the other.
+  Maker maker = Maker::kForward;
+  if (formal.written) {
+    if (local.node->pass == Pass::kR) maker = Maker::kReplay;
+  } else if (formal.kind == FormalKind::kOutput ||
+             (formal.kind == FormalKind::kSaved && formal.value != kNone)) {
+    maker = MakerFor(local, region);
+  } else if (formal.kind == FormalKind::kValue && formal.value != kNone) {
+    const RegionId producer = index_.regions.value_region[formal.value];
+    if (producer != kNone) maker = MakerFor(local, producer);
+  }
   const auto named = [&](const std::string& suffix) {
-    return context_.job->Intern(index_.regions.regions[region].name + "." + suffix);
+    return context_.job->Intern(index_.regions.regions[region].name + "." + suffix + MakerText(maker));
   };
   switch (formal.kind) {
     case FormalKind::kParameter:
@@ -210,7 +232,7 @@ uint32_t RoleBuilder::ClassOf(const Formal& formal, const Local& local) {
     case FormalKind::kValue:
     case FormalKind::kOutput: {
       const size_t before = classes_.size();
-      const uint32_t slot_class = ClassOfValue(formal.value);
+      const uint32_t slot_class = ClassOfValue(formal.value, maker);
       if (classes_.size() > before && classes_[slot_class].input == kNone &&
           formal.kind == FormalKind::kOutput) {
         classes_[slot_class].name = named(formal.name);
@@ -219,7 +241,7 @@ uint32_t RoleBuilder::ClassOf(const Formal& formal, const Local& local) {
     }
     case FormalKind::kSaved:
       fresh.name = named(formal.name);
-      return Intern({KeyKind::kSaved, region, formal.saved}, fresh);
+      return Intern({KeyKind::kSaved, region, formal.saved, maker}, fresh);
     case FormalKind::kCotangent:
       fresh.kind = BufferKind::kCotangent;
       fresh.name = named(formal.name);

@@ -27,6 +27,9 @@ struct JobContext {
   DiagnosticEngine* diag = nullptr;
 };
 
+// Who made the bytes of a forward value: its F, or the R that replays it.
+enum class Maker : uint8_t { kForward, kReplay };
+
 class RoleBuilder {
  public:
   RoleBuilder(JobContext* context, const DagIndex& index, const Fold& fold, const StaticLayout& layout,
@@ -46,7 +49,12 @@ class RoleBuilder {
     const char* name = "";
   };
   enum class KeyKind : uint8_t { kValue, kInput, kSaved, kCotangent, kGradient, kFixed };
-  using Key = std::tuple<KeyKind, uint32_t, uint32_t>;
+  struct Key {
+    KeyKind kind;
+    uint32_t a, b;
+    Maker maker = Maker::kForward;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
 
   // A template of this role.
   struct Local {
@@ -76,7 +84,9 @@ class RoleBuilder {
   void BindBody(Local& local);
   void BindOthers(Local& local);
   uint32_t ClassOf(const Formal& formal, const Local& local);
-  uint32_t ClassOfValue(ValueId value);
+  uint32_t ClassOfValue(ValueId value, Maker maker = Maker::kForward);
+  // Whose bytes of a region's values a template of this role reads: its data edges say it.
+  Maker MakerFor(const Local& reader, RegionId producer) const;
   uint32_t Intern(const Key& key, const SlotClass& fresh);
   uint32_t Root(uint32_t slot_class) const;
   uint32_t BufferFor(uint32_t slot_class, int32_t microbatch);

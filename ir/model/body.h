@@ -110,6 +110,7 @@ struct Region {
   std::vector<RegionOutput> outputs;
   std::vector<uint32_t> losses;                   // indices into Graph::losses computed here
   Body forward, backward_input, backward_weight;  // the latter two may be empty()
+  Body recompute;  // R: what a `recompute` directive replays of F (recompute.h); empty() elsewhere
 };
 
 // The graph cut into regions with their bodies, at the graph's current (slice) shapes.

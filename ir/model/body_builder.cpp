@@ -78,20 +78,23 @@ void BodyBuilder::Call(std::string kernel, std::vector<OperandRef> operands, std
   body_->calls.push_back(std::move(call));
 }
 
-void BodyBuilder::Finish() {
+void BodyBuilder::Finish() { PackLocals(body_); }
+
+void PackLocals(Body* body) {
+  body->scratch_bytes = 0;
   // Lives as call ranges, both ends included: an input and an output of one call never share bytes.
   struct Life {
     size_t local, first, last;
     int64_t bytes;
   };
   std::vector<Life> lives;
-  for (size_t i = 0; i < body_->locals.size(); ++i) {
+  for (size_t i = 0; i < body->locals.size(); ++i) {
     constexpr int64_t kAlign = 64;
-    int64_t bytes = (body_->locals[i].type.bytes() + kAlign - 1) / kAlign * kAlign;
+    int64_t bytes = (body->locals[i].type.bytes() + kAlign - 1) / kAlign * kAlign;
     lives.push_back({i, SIZE_MAX, 0, bytes});
   }
-  for (size_t c = 0; c < body_->calls.size(); ++c) {
-    for (OperandRef operand : body_->calls[c].operands) {
+  for (size_t c = 0; c < body->calls.size(); ++c) {
+    for (OperandRef operand : body->calls[c].operands) {
       if (operand.kind != OperandRef::Kind::kLocal) continue;
       Life& life = lives[operand.index];
       life.first = std::min(life.first, c);
@@ -107,7 +110,7 @@ void BodyBuilder::Finish() {
     std::vector<std::pair<int64_t, int64_t>> taken;
     for (const Life* other : placed) {
       if (other->first > life.last || other->last < life.first) continue;
-      taken.emplace_back(body_->locals[other->local].offset, other->bytes);
+      taken.emplace_back(body->locals[other->local].offset, other->bytes);
     }
     std::sort(taken.begin(), taken.end());
     int64_t offset = 0;
@@ -115,8 +118,8 @@ void BodyBuilder::Finish() {
       if (begin - offset >= life.bytes) break;
       offset = std::max(offset, begin + bytes);
     }
-    body_->locals[life.local].offset = offset;
-    body_->scratch_bytes = std::max(body_->scratch_bytes, offset + life.bytes);
+    body->locals[life.local].offset = offset;
+    body->scratch_bytes = std::max(body->scratch_bytes, offset + life.bytes);
     placed.push_back(&life);
   }
 }

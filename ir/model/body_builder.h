@@ -66,6 +66,9 @@ class BodyBuilder {
   OpId operation_ = kNone;
 };
 
+// Gives every local its offset, by liveness over the calls, and sets scratch_bytes.
+void PackLocals(Body* body);
+
 // The key of an operation's random numbers: a 64-bit hash of its path (FNV-1a), never 0.
 uint64_t PathHash(std::string_view path);
 
