@@ -22,7 +22,7 @@ for i in 1 2 3 4 5 6 7 8 9 10; do
 done
 awk -v t="$best" 'BEGIN { printf "%.1f ms\n", t / 1000 }'
 
-echo "== 1F1B, 64 stages x 1,024 microbatches: from text to proved plans"
+echo "== pipeline schedules: from text to proved plans"
 "$build/bin/pipeline_bench"
 
 echo "== the reference GPT against PyTorch"

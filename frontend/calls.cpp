@@ -92,11 +92,31 @@ void Interpreter::ApplyOverrides(List<Param> params, Value* slots, Given* given)
   }
 }
 
+namespace {
+
+// Of the declared type as it is: nothing to convert, nothing to say.
+bool IsExactly(const Value& value, const TypeRef* type) {
+  if (type == nullptr || type->kind != TypeKind::kName) return false;
+  switch (type->name.name) {
+    case names::kInt:
+      return value.is(ValueKind::kInt);
+    case names::kBool:
+      return value.is(ValueKind::kBool);
+    case names::kSel:
+      return value.is(ValueKind::kSelector);
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 void Interpreter::FinishArguments(List<Param> params, const std::string& callee, SourceRange range,
                                   Value* slots, const Given& given) {
   Restore<bool> binding(&current_->binding, true);
   for (size_t i = 0; i < params.size(); ++i) {
     if (given[i].given) {
+      if (IsExactly(slots[i], params[i].type)) continue;
       if (params[i].type != nullptr || slots[i].is(ValueKind::kNone)) {
         slots[i] = Convert(std::move(slots[i]), params[i].type, given[i].range, {}, params[i].name.name);
       }
@@ -332,7 +352,8 @@ std::string Interpreter::NearestLegal(const FunctionInfo& info, Value* slots, co
     };
     for (int64_t distance = 1; distance <= kFarthest && found.empty() && fuel_ > 1000; ++distance) {
       int64_t candidate;
-      if (!__builtin_sub_overflow(original.integer(), distance, &candidate) && candidate >= 1) try_value(candidate);
+      if (!__builtin_sub_overflow(original.integer(), distance, &candidate) && candidate >= 1)
+        try_value(candidate);
       if (!__builtin_add_overflow(original.integer(), distance, &candidate)) try_value(candidate);
     }
     slots[i] = original;
@@ -424,7 +445,7 @@ Value Interpreter::RunFunction(const FunctionInfo& info, Activation& activation)
     }
     return MakeSchedule(std::move(yielded));
   }
-  if (result == nullptr) return value;
+  if (result == nullptr || IsExactly(value, result)) return value;
   if (value.is(ValueKind::kNone)) {
     auto error = Report(end, DiagKind::kMissingReturn,
                         fmt::format("{} ends without a value, though it promises {}", info.name,

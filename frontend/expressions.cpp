@@ -36,9 +36,10 @@ Value Interpreter::Eval(Expr& expr) {
       return MakeList(std::move(items));
     }
     case ExprKind::kSelector: {
-      ir::Selector selector;
-      BuildSelector(As<BracketExpr>(expr), &selector);
-      return MakeSelector(std::move(selector));
+      auto* object = new SelectorObject;
+      Value value = Value::Of(ValueKind::kSelector, object);
+      BuildStepSelector(As<BracketExpr>(expr), &object->selector);
+      return value;
     }
     case ExprKind::kTuple: {
       std::vector<Value> items;
@@ -256,9 +257,21 @@ Value Interpreter::EvalIndex(IndexExpr& expr) {
   Restore<bool> not_inside(&axis_wanted_, false);
   switch (base.kind()) {
     case ValueKind::kSelector: {
+      // `x[F]` of a step without a pass of its own.
+      const ir::StepSelector& steps = base.as<SelectorObject>().selector;
+      if (steps.indexed() && steps.passes() == 0 && expr.items.size() == 1 && expr.items[0].key.name == kNoName &&
+          expr.items[0].value != nullptr && expr.items[0].value->kind == ExprKind::kSelector) {
+        auto& pass = As<BracketExpr>(*expr.items[0].value);
+        if (pass.items.empty() && pass.pass != Pass::kNone) {
+          ir::StepSelector narrowed = steps;
+          narrowed.set_passes(PassesOf(pass.pass));
+          narrowed.set_range(expr.range);
+          return MakeSelector(std::move(narrowed));
+        }
+      }
       ir::Selector narrow;
       AddItems(expr.items, &narrow);
-      ir::Selector result = base.as<SelectorObject>().selector.Intersect(narrow);
+      ir::Selector result = base.as<SelectorObject>().selector.Full().Intersect(narrow);
       result.range = expr.range;
       return MakeSelector(std::move(result));
     }
@@ -404,7 +417,7 @@ Value Interpreter::MemberOf(const Value& base, const NameRef& member, SourceRang
 
 Value Interpreter::EvalMethod(CallExpr& expr, MemberExpr& member, bool* is_method) {
   *is_method = false;
-  std::string name = Text(member.member.name);
+  const std::string_view name = program_.ast.names.Text(member.member.name);
   if (name != "push" && name != "pop") return {};
   Value base = Eval(*member.base);
   if (!base.is(ValueKind::kQueue) && !base.is(ValueKind::kList)) return {};

@@ -35,6 +35,8 @@ namespace piper::frontend {
 // Thrown after an error was reported.
 struct Abort {};
 
+ir::PassSet PassesOf(Pass pass);
+
 // Budgets of one elaboration. A unit of fuel is a statement, a call, a round of a loop or an element of a
 // list.
 constexpr int64_t kFuel = 20'000'000;
@@ -288,11 +290,15 @@ class Interpreter {
 
   // selectors.cpp
   void BuildSelector(BracketExpr& expr, ir::Selector* out);
+  // The same, and directly in the form that steps have where the items are `name = int`.
+  void BuildStepSelector(BracketExpr& expr, ir::StepSelector* out);
+  void NarrowToPass(BracketExpr& expr, ir::Selector* out);
   // A list of names that nothing binds, `[attn]`: tags.
   bool ListsTags(const BracketExpr& list) const;
   void AddItems(List<Item> items, ir::Selector* out);
   ir::Selector ItemSelector(Expr& expr);
   void AddIndices(Expr& expr, std::string_view key, ir::SelectorTerm* term);
+  void AddIndexValue(const Value& value, SourceRange range, std::string_view key, ir::SelectorTerm* term);
   ir::NameId IrName(NameId name);
   ir::Selector EvalSelector(Expr& expr);
   void Yield(Value value, SourceRange range, ir::Schedule* sink);

@@ -17,7 +17,7 @@ Value Interpreter::EvalUnary(UnaryExpr& expr) {
   if (expr.op == UnaryOp::kNot) {
     if (value.is(ValueKind::kBool)) return Value::Bool(!value.boolean());
     if (value.is(ValueKind::kSelector)) {
-      std::optional<ir::Selector> complement = value.as<SelectorObject>().selector.Complement();
+      std::optional<ir::Selector> complement = value.as<SelectorObject>().selector.Full().Complement();
       if (!complement) {
         Fail(expr.range, DiagKind::kFuelExhausted,
              "the complement of this selector has too many alternatives");
@@ -38,6 +38,52 @@ Value Interpreter::EvalUnary(UnaryExpr& expr) {
   FailType(expr.operand->range, "the operand of '-'", "a number or a tensor", value);
 }
 
+namespace {
+
+// What loops and schedules compute with all the time; false: not decided here.
+bool IntegerResult(BinaryOp op, int64_t a, int64_t b, Value* out) {
+  int64_t result = 0;
+  switch (op) {
+    case BinaryOp::kAdd:
+      if (__builtin_add_overflow(a, b, &result)) return false;
+      break;
+    case BinaryOp::kSubtract:
+      if (__builtin_sub_overflow(a, b, &result)) return false;
+      break;
+    case BinaryOp::kMultiply:
+      if (__builtin_mul_overflow(a, b, &result)) return false;
+      break;
+    case BinaryOp::kModulo:
+      if (a < 0 || b <= 0) return false;
+      result = a % b;
+      break;
+    case BinaryOp::kEqual:
+      *out = Value::Bool(a == b);
+      return true;
+    case BinaryOp::kNotEqual:
+      *out = Value::Bool(a != b);
+      return true;
+    case BinaryOp::kLess:
+      *out = Value::Bool(a < b);
+      return true;
+    case BinaryOp::kLessEqual:
+      *out = Value::Bool(a <= b);
+      return true;
+    case BinaryOp::kGreater:
+      *out = Value::Bool(a > b);
+      return true;
+    case BinaryOp::kGreaterEqual:
+      *out = Value::Bool(a >= b);
+      return true;
+    default:
+      return false;
+  }
+  *out = Value::Int(result);
+  return true;
+}
+
+}  // namespace
+
 Value Interpreter::EvalChain(ChainExpr& expr) {
   BinaryOp first_op = expr.rest[0].op;
   if (first_op == BinaryOp::kBy) return EvalBy(Eval(*expr.first), *expr.rest[0].operand, expr.range);
@@ -54,6 +100,10 @@ Value Interpreter::EvalChain(ChainExpr& expr) {
       continue;
     }
     Value right = Eval(*link.operand);
+    if (value.is(ValueKind::kInt) && right.is(ValueKind::kInt) &&
+        IntegerResult(link.op, value.integer(), right.integer(), &value)) {
+      continue;
+    }
     if (value.is(ValueKind::kNone) || right.is(ValueKind::kNone)) {
       Fail(value.is(ValueKind::kNone) ? expr.first->range : link.operand->range, DiagKind::kTypeMismatch,
            fmt::format("an operand of '{}' has no value", BinaryOpText(link.op)));
@@ -68,8 +118,8 @@ Value Interpreter::Binary(BinaryOp op, const Value& left, const Value& right, So
     case BinaryOp::kOr:
     case BinaryOp::kAnd: {
       if (left.is(ValueKind::kSelector) && right.is(ValueKind::kSelector)) {
-        const ir::Selector& a = left.as<SelectorObject>().selector;
-        const ir::Selector& b = right.as<SelectorObject>().selector;
+        const ir::Selector a = left.as<SelectorObject>().selector.Full();
+        const ir::Selector b = right.as<SelectorObject>().selector.Full();
         ir::Selector result = op == BinaryOp::kOr ? a.Union(b) : a.Intersect(b);
         Burn(static_cast<int64_t>(result.any_of.size()), range);
         result.range = range;

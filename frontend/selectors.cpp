@@ -9,8 +9,6 @@ namespace piper::frontend {
 
 using ir::DiagKind;
 
-namespace {
-
 ir::PassSet PassesOf(Pass pass) {
   switch (pass) {
     case Pass::kNone:
@@ -31,8 +29,6 @@ ir::PassSet PassesOf(Pass pass) {
   return 0;
 }
 
-}  // namespace
-
 ir::NameId Interpreter::IrName(NameId name) {
   if (name >= ir_names_.size()) ir_names_.resize(std::max<size_t>(name + 1, program_.ast.names.size()), 0);
   if (ir_names_[name] == 0) ir_names_[name] = ir::InternName(program_.ast.names.Text(name));
@@ -42,6 +38,10 @@ ir::NameId Interpreter::IrName(NameId name) {
 void Interpreter::BuildSelector(BracketExpr& expr, ir::Selector* out) {
   out->range = expr.range;
   AddItems(expr.items, out);
+  NarrowToPass(expr, out);
+}
+
+void Interpreter::NarrowToPass(BracketExpr& expr, ir::Selector* out) {
   if (expr.pass == Pass::kNone) return;
   ir::PassSet passes = PassesOf(expr.pass);
   if (out->any_of.size() == 1 && out->any_of[0].passes == 0) {
@@ -53,6 +53,40 @@ void Interpreter::BuildSelector(BracketExpr& expr, ir::Selector* out) {
   ir::Selector narrowed = out->Intersect(pass);
   narrowed.range = expr.range;
   *out = std::move(narrowed);
+}
+
+void Interpreter::BuildStepSelector(BracketExpr& expr, ir::StepSelector* out) {
+  bool indexed = expr.items.size() <= ir::StepSelector::kMostIndices;
+  for (const Item& item : expr.items) {
+    indexed = indexed && item.key.name != kNoName && !item.negated &&
+              (item.value->kind == ExprKind::kNumber || item.value->kind == ExprKind::kChain ||
+               (item.value->kind == ExprKind::kName && As<NameExpr>(*item.value).frame != kFrameUnresolved));
+  }
+  if (!indexed) {
+    ir::Selector selector;
+    BuildSelector(expr, &selector);
+    *out = ir::StepSelector(std::move(selector));
+    return;
+  }
+  out->Clear(0, expr.range);
+  for (Item& item : expr.items) {
+    const Value value = Eval(*item.value);
+    if (value.is(ValueKind::kInt) && value.integer() >= INT32_MIN && value.integer() < INT32_MAX) {
+      out->AddIndex(IrName(item.key.name), static_cast<int32_t>(value.integer()));
+      continue;
+    }
+    // A range or a list after all: on with the general form.
+    ir::Selector selector = out->Full();
+    ir::SelectorTerm& term = selector.any_of[0].terms.emplace_back();
+    term.name = IrName(item.key.name);
+    AddIndexValue(value, item.value->range, program_.ast.names.Text(item.key.name), &term);
+    Item* rest = &item + 1;
+    AddItems({rest, static_cast<size_t>(expr.items.data() + expr.items.size() - rest)}, &selector);
+    NarrowToPass(expr, &selector);
+    *out = ir::StepSelector(std::move(selector));
+    return;
+  }
+  out->set_passes(PassesOf(expr.pass));
 }
 
 bool Interpreter::ListsTags(const BracketExpr& list) const {
@@ -109,6 +143,19 @@ void Interpreter::AddItems(List<Item> items, ir::Selector* out) {
 
 // `3`, `1..4`, `[0, 2..4]`, `last`.
 void Interpreter::AddIndices(Expr& expr, std::string_view key, ir::SelectorTerm* term) {
+  if (expr.kind == ExprKind::kName) {
+    auto& name = As<NameExpr>(expr);
+    if (name.frame == kFrameUnresolved && name.name == names::kLast) {
+      int64_t count = CountOfTag(key, expr.range);
+      AddIndexValue(Value::Int(count - 1), expr.range, key, term);
+      return;
+    }
+  }
+  AddIndexValue(Eval(expr), expr.range, key, term);
+}
+
+void Interpreter::AddIndexValue(const Value& index, SourceRange range, std::string_view key,
+                                ir::SelectorTerm* term) {
   auto add = [&](int64_t begin, int64_t end) {
     if (!term->has_range) {
       term->has_range = true;
@@ -118,14 +165,6 @@ void Interpreter::AddIndices(Expr& expr, std::string_view key, ir::SelectorTerm*
       term->more.emplace_back(begin, end);
     }
   };
-  if (expr.kind == ExprKind::kName) {
-    auto& name = As<NameExpr>(expr);
-    if (name.frame == kFrameUnresolved && name.name == names::kLast) {
-      int64_t count = CountOfTag(key, expr.range);
-      add(count - 1, count);
-      return;
-    }
-  }
   auto add_value = [&](auto& self, const Value& value) -> void {
     if (value.is(ValueKind::kInt)) {
       // No tag or slice has an index as large as the last number.
@@ -133,9 +172,9 @@ void Interpreter::AddIndices(Expr& expr, std::string_view key, ir::SelectorTerm*
     } else if (value.is(ValueKind::kRange)) {
       add(value.as<RangeObject>().begin, value.as<RangeObject>().end);
     } else if (value.is(ValueKind::kList)) {
-      BurnLoop(static_cast<int64_t>(ItemsOf(value).size()), expr.range);
+      BurnLoop(static_cast<int64_t>(ItemsOf(value).size()), range);
       for (const Value& item : ItemsOf(value)) {
-        if (item.is(ValueKind::kList)) FailType(expr.range, "an index", "an int or a range", item);
+        if (item.is(ValueKind::kList)) FailType(range, "an index", "an int or a range", item);
         self(self, item);
       }
       if (!term->has_range) {  // an empty list selects no index
@@ -143,10 +182,10 @@ void Interpreter::AddIndices(Expr& expr, std::string_view key, ir::SelectorTerm*
         term->begin = term->end = 0;
       }
     } else {
-      FailType(expr.range, fmt::format("the index of '{}'", key), "an int, a range or a list of them", value);
+      FailType(range, fmt::format("the index of '{}'", key), "an int, a range or a list of them", value);
     }
   };
-  add_value(add_value, Eval(expr));
+  add_value(add_value, index);
 }
 
 ir::Selector Interpreter::ItemSelector(Expr& expr) {
@@ -297,13 +336,16 @@ Value Interpreter::EvalBy(const Value& left, const Expr& right, SourceRange rang
 void Interpreter::Yield(Value value, SourceRange range, ir::Schedule* sink) {
   Burn(1, range);
   if (value.is(ValueKind::kSelector)) {
-    const ir::Selector& selector = value.as<SelectorObject>().selector;
-    if (selector.any_of.empty() && selector.optional)
-      return;  // an empty selector of `zip(.., pad)` is no step
+    ir::StepSelector& selector = value.as<SelectorObject>().selector;
+    if (selector.empty() && selector.optional()) return;  // an empty selector of `zip(.., pad)` is no step
     if (++steps_ > kMaxSteps) OutOfFuel(range);
     ir::Step& step = sink->steps.emplace_back();
     step.range = range;
-    step.select = selector;
+    if (value.unique()) {
+      step.select = std::move(selector);  // nobody else will read it
+    } else {
+      step.select = selector;
+    }
     return;
   }
   auto& steps = value.as<ScheduleObject>().schedule.steps;

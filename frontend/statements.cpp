@@ -36,7 +36,7 @@ Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last
         if (++steps_ > kMaxSteps) OutOfFuel(statement.range);
         ir::Step& step = current_->sink->steps.emplace_back();
         step.range = expr.range;
-        BuildSelector(As<BracketExpr>(expr), &step.select);
+        BuildStepSelector(As<BracketExpr>(expr), &step.select);
         return Flow::kNext;
       }
       Value value = Eval(expr);
@@ -192,6 +192,16 @@ void Interpreter::ExecAssign(AssignStmt& assign) {
   if (value.is(ValueKind::kNone))
     Fail(assign.value->range, DiagKind::kTypeMismatch, "the right side has no value");
   Value* target = Target(*assign.target);
+  if (assign.op != AssignOp::kSet && target->is(ValueKind::kInt) && value.is(ValueKind::kInt)) {
+    int64_t sum = 0;
+    const bool overflow = assign.op == AssignOp::kAdd
+                              ? __builtin_add_overflow(target->integer(), value.integer(), &sum)
+                              : __builtin_sub_overflow(target->integer(), value.integer(), &sum);
+    if (!overflow) {
+      *target = Value::Int(sum);
+      return;
+    }
+  }
   if (assign.op != AssignOp::kSet) {
     BinaryOp op = assign.op == AssignOp::kAdd ? BinaryOp::kAdd : BinaryOp::kSubtract;
     // `xs += [..]` grows the list in place.

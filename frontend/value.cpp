@@ -97,7 +97,7 @@ Value MakeList(std::vector<Value> items, ValueKind kind) {
   return Value::Of(kind, object);
 }
 
-Value MakeSelector(ir::Selector selector) {
+Value MakeSelector(ir::StepSelector selector) {
   auto* object = new SelectorObject;
   object->selector = std::move(selector);
   return Value::Of(ValueKind::kSelector, object);

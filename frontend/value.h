@@ -183,7 +183,7 @@ struct NativeObject : Object {
   int index = 0;  // into the table of natives
 };
 struct SelectorObject : Object {
-  ir::Selector selector;
+  ir::StepSelector selector;
 };
 struct ScheduleObject : Object {
   ir::Schedule schedule;
@@ -258,7 +258,7 @@ struct PlanObject : Object {
 Value MakeString(std::string text);
 Value MakeRange(int64_t begin, int64_t end);
 Value MakeList(std::vector<Value> items, ValueKind kind = ValueKind::kList);
-Value MakeSelector(ir::Selector selector);
+Value MakeSelector(ir::StepSelector selector);
 Value MakeSchedule(ir::Schedule schedule);
 Value MakeDim(ir::Dim dim);
 

@@ -28,6 +28,11 @@ class SplitIndex {
  public:
   SplitIndex() = default;
   explicit SplitIndex(const std::vector<std::pair<std::string, int64_t>>& dims);
+  struct Dim {
+    NameId name = 0;
+    int64_t size = 1, stride = 1;
+  };
+  const std::vector<Dim>& dims() const { return dims_; }
   bool IsSplit(NameId name) const;
   int64_t size() const { return size_; }
   bool Constrains(const SelectorClause& clause) const;  // a term on a split index
@@ -35,10 +40,6 @@ class SplitIndex {
   void Collect(const SelectorClause& clause, int32_t begin, int32_t end, std::vector<int32_t>* out) const;
 
  private:
-  struct Dim {
-    NameId name = 0;
-    int64_t size = 1, stride = 1;
-  };
   void CollectFrom(const SelectorClause& clause, size_t dim, int64_t base, int32_t begin, int32_t end,
                    std::vector<int32_t>* out) const;
   std::vector<Dim> dims_;

@@ -18,9 +18,31 @@ bool IsBackward(const NodeTemplate& node) {
   return node.kind == NodeKind::kCompute && (node.pass == Pass::kBI || node.pass == Pass::kBW);
 }
 
+bool IsWholeBackward(const NodeTemplate& input, const NodeTemplate& weight) {
+  return IsBackward(input) && IsBackward(weight) && input.pass == Pass::kBI && weight.pass == Pass::kBW &&
+         input.region == weight.region && input.copy == weight.copy;
+}
+
+// What a step `name = index, ..` lists for one microbatch, whichever it is: found once, then only looked up.
+// Unusable where the general way is needed: other streams, other hosts' nodes, ranges that differ.
+struct IndexedStep {
+  PassSet passes = 0;
+  size_t count = 0;
+  StepSelector::Index key[StepSelector::kMostIndices];  // indices of split dimensions count as 0
+  NameId stream = 0;
+  bool usable = false;
+  struct Entry {
+    NodeId first = 0;    // of microbatch 0, were there one
+    bool pairs = false;  // one whole B with the next entry
+  };
+  std::vector<Entry> entries;
+  int32_t mb_begin = 0, mb_end = 0;
+  OriginId origin = 0;
+};
+
 // Templates of one host that a clause's tags and passes admit, in the order of a step.
 struct Matched {
-  const SelectorClause* clause = nullptr;
+  SelectorClause clause;
   std::vector<TemplateId> forward, backward, other;
   PassSet backward_passes = 0;
 };
@@ -42,6 +64,7 @@ class OrderReader {
     origin_ = dag_.AddOrigin(directive.range);
     templates_.clear();
     cache_.clear();
+    indexed_.clear();
     reports_ = 0;
     const std::vector<uint32_t>& devices = dag_.groups[host_].devices;
     for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
@@ -60,12 +83,13 @@ class OrderReader {
   }
 
   void ReadSteps(const std::vector<Step>& steps, NameId stream) {
-    Listed(stream);
+    Listed(stream).items.reserve(Listed(stream).items.size() + 2 * steps.size());
     for (const Step& step : steps) {
       if (reports_ >= kMaxReports) return;
       step_range_ = step.range.valid() ? step.range : directive_->range;
       switch (step.kind) {
         case Step::Kind::kSelect:
+          if (ReadIndexed(step.select, stream)) break;
           Expand(step.select);
           Append(stream, kNone);
           break;
@@ -85,6 +109,98 @@ class OrderReader {
           break;
       }
     }
+  }
+
+  // The common step. False, and nothing done, where it takes the general way.
+  bool ReadIndexed(const StepSelector& select, NameId stream) {
+    if (!select.indexed() || !barrier_.empty()) return false;
+    // The microbatch, and what is left to look up.
+    StepSelector::Index key[StepSelector::kMostIndices];
+    const std::span<const StepSelector::Index> indices = select.indices();
+    const std::vector<SplitIndex::Dim>& dims = context_.split.dims();
+    int64_t mb = 0;
+    size_t found = 0;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      key[i] = indices[i];
+      for (const SplitIndex::Dim& dim : dims) {
+        if (dim.name != key[i].name) continue;
+        if (key[i].index < 0 || key[i].index >= dim.size) return false;
+        mb += key[i].index * dim.stride;
+        key[i].index = 0;
+        ++found;
+      }
+    }
+    if (found != dims.size()) return false;
+    const auto same = [&](const IndexedStep& known) {
+      return known.passes == select.passes() && known.count == indices.size() && known.stream == stream &&
+             std::equal(key, key + known.count, known.key);
+    };
+    auto known = std::find_if(indexed_.begin(), indexed_.end(), same);
+    if (known == indexed_.end()) {
+      IndexedStep fresh;
+      fresh.passes = select.passes();
+      fresh.count = indices.size();
+      std::copy(key, key + indices.size(), fresh.key);
+      fresh.stream = stream;
+      FindEntries(select, &fresh);
+      indexed_.push_back(std::move(fresh));
+      known = std::prev(indexed_.end());
+    }
+    if (!known->usable || mb < known->mb_begin || mb >= known->mb_end) return false;
+    for (const IndexedStep::Entry& entry : known->entries) {
+      if (listed_[entry.first + static_cast<NodeId>(mb)] != 0) return false;
+    }
+    // As AddOrigin finds it, which looks at the last few.
+    constexpr size_t kRecent = 16;
+    if (known->origin == 0 || dag_.origins.size() - known->origin > kRecent ||
+        dag_.origins[known->origin] != step_range_) {
+      known->origin = dag_.AddOrigin(step_range_);
+    }
+    const OriginId origin = known->origin;
+    std::vector<OrderItem>& items = Listed(stream).items;
+    uint32_t atomic = kNone;
+    for (const IndexedStep::Entry& entry : known->entries) {
+      const NodeId node = entry.first + static_cast<NodeId>(mb);
+      listed_[node] = origin + 1;
+      if (entry.pairs) atomic = marker_.Next();
+      items.push_back({node, origin, atomic});
+      if (!entry.pairs) atomic = kNone;
+    }
+    return true;
+  }
+
+  void FindEntries(const StepSelector& select, IndexedStep* step) {
+    const Selector selector = select;
+    const std::vector<SplitIndex::Dim>& dims = context_.split.dims();
+    for (size_t i = 0; i < dims.size(); ++i) {  // each once
+      for (size_t k = i + 1; k < dims.size(); ++k) {
+        if (dims[i].name == dims[k].name) return;
+      }
+      size_t terms = 0;
+      for (size_t k = 0; k < step->count; ++k) terms += step->key[k].name == dims[i].name;
+      if (terms != 1) return;
+    }
+    const Matched matched = FindMatched(selector.any_of[0]);
+    if (!matched.other.empty() || matched.forward.size() + matched.backward.size() == 0) return;
+    const bool whole = matched.backward_passes == kPassB;
+    for (const auto* templates : {&matched.forward, &matched.backward}) {
+      for (size_t i = 0; i < templates->size(); ++i) {
+        const NodeTemplate& node = dag_.templates[(*templates)[i]];
+        if (node.stream != step->stream || node.group != host_) return;
+        if (step->entries.empty()) {
+          step->mb_begin = node.mb_begin;
+          step->mb_end = node.mb_end;
+        }
+        if (node.mb_begin != step->mb_begin || node.mb_end != step->mb_end) return;
+        IndexedStep::Entry entry;
+        entry.first = dag_.first_node[(*templates)[i]] - static_cast<NodeId>(node.mb_begin);
+        const bool second = !step->entries.empty() && step->entries.back().pairs;
+        entry.pairs = templates == &matched.backward && whole && !second && i + 1 < templates->size() &&
+                      IsWholeBackward(node, dag_.templates[(*templates)[i + 1]]);
+        step->entries.push_back(entry);
+      }
+    }
+    step->usable = true;
   }
 
   void ReadFused(const Step& step, NameId stream) {
@@ -156,10 +272,14 @@ class OrderReader {
     }
     auto [first, last] = cache_.equal_range(hash);
     for (auto it = first; it != last; ++it) {
-      if (SameTags(*it->second.clause, clause)) return it->second;
+      if (SameTags(it->second.clause, clause)) return it->second;
     }
+    return cache_.emplace(hash, FindMatched(clause))->second;
+  }
+
+  Matched FindMatched(const SelectorClause& clause) const {
     Matched matched;
-    matched.clause = &clause;
+    matched.clause = clause;
     for (TemplateId t : templates_) {
       if (!context_.TemplateMatches(clause, t)) continue;
       const NodeTemplate& node = dag_.templates[t];
@@ -180,7 +300,7 @@ class OrderReader {
       return std::tuple(~region(a), dag_.templates[a].pass, a) <
              std::tuple(~region(b), dag_.templates[b].pass, b);
     });
-    return cache_.emplace(hash, std::move(matched))->second;
+    return matched;
   }
 
   bool SameTags(const SelectorClause& a, const SelectorClause& b) const {
@@ -329,6 +449,12 @@ class OrderReader {
     bool ordered = std::any_of(result_->streams.begin(), result_->streams.end(),
                                [&](const ListedStream& l) { return l.stream == compute_; });
     if (!ordered || reports_ > 0) return;
+    const bool complete = std::all_of(templates_.begin(), templates_.end(), [&](TemplateId t) {
+      if (dag_.templates[t].kind != NodeKind::kCompute) return true;
+      const auto first = listed_.begin() + dag_.first_node[t], end = listed_.begin() + dag_.first_node[t + 1];
+      return std::find(first, end, 0u) == end;
+    });
+    if (complete) return;
     // Mostly a whole step is left out, B[stage = 0, mb = 1] say: then it is one report.
     struct Left {
       TemplateId first = 0;
@@ -446,6 +572,7 @@ class OrderReader {
   SourceRange step_range_;
   std::vector<TemplateId> templates_;
   std::unordered_multimap<uint64_t, Matched> cache_;
+  std::vector<IndexedStep> indexed_;
   std::vector<int32_t> microbatches_;
   std::vector<ExpandedNode> expanded_;
   bool whole_backward_ = false;
@@ -466,9 +593,7 @@ void AtomicMarker::Append(const std::vector<ExpandedNode>& nodes, OriginId origi
       continue;
     const NodeTemplate& input = templates_[nodes[i].node_template];
     const NodeTemplate& weight = templates_[nodes[i + 1].node_template];
-    bool whole = IsBackward(input) && IsBackward(weight) && input.pass == Pass::kBI &&
-                 weight.pass == Pass::kBW && input.region == weight.region && input.copy == weight.copy;
-    if (!whole) continue;
+    if (!IsWholeBackward(input, weight)) continue;
     items->back().atomic = next_++;
     items->push_back({nodes[i + 1].node, origin, items->back().atomic});
     ++i;

@@ -25,10 +25,11 @@ void Arena::Unlink(uint32_t range) {
 }
 
 size_t Arena::BinIndex(int64_t bytes) {
+  if (recent_bin_ < bins_.size() && bins_[recent_bin_].bytes == bytes) return recent_bin_;
   auto found = std::lower_bound(bins_.begin(), bins_.end(), bytes,
                                 [](const Bin& bin, int64_t size) { return bin.bytes < size; });
   if (found == bins_.end() || found->bytes != bytes) found = bins_.insert(found, {bytes, kNull});
-  return static_cast<size_t>(found - bins_.begin());
+  return recent_bin_ = static_cast<size_t>(found - bins_.begin());
 }
 
 void Arena::AddFree(uint32_t range) {

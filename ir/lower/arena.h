@@ -51,6 +51,7 @@ class Arena {
   std::vector<Range> ranges_;
   std::vector<uint32_t> recycled_;
   std::vector<Bin> bins_;  // ascending by size
+  size_t recent_bin_ = 0;  // where the last look-up ended
   uint32_t first_ = kNull, last_ = kNull;
 };
 

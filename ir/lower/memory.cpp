@@ -72,9 +72,16 @@ class Packer {
         offset_(role.buffers.size(), 0),
         pending_(role.streams.size()),
         held_(role.streams.size()),
-        holds_(role.buffers.size()),
-        group_peak_(role.streams.size(), 0) {
-    for (uint32_t b = 0; b < role.buffers.size(); ++b) remaining_[b] = users_.first[b + 1] - users_.first[b];
+        group_peak_(role.streams.size(), 0),
+        first_added_(role.tasks.size(), kNone),
+        slot_bytes_(role.buffers.size(), 0) {
+    bool grouped = false;
+    for (const Task& task : role.tasks) grouped = grouped || task.atomic != kNone;
+    if (grouped) holds_.resize(role.buffers.size());
+    for (uint32_t b = 0; b < role.buffers.size(); ++b) {
+      remaining_[b] = users_.first[b + 1] - users_.first[b];
+      if (IsSlot(role.buffers[b])) slot_bytes_[b] = SlotBytes(role.buffers[b]);
+    }
   }
 
   void Run(const std::vector<uint32_t>& log) {
@@ -123,8 +130,7 @@ class Packer {
     if (InGroup(t) && !FirstOfGroup(t)) FreeWithinGroup(t - 1);
     for (uint32_t i = 0; i < task.operand_count; ++i) {
       const uint32_t b = role_.task_operands[task.first_operand + i];
-      if (!IsSlot(role_.buffers[b]) || range_[b] != kNone) continue;
-      Place(b, t);
+      if (range_[b] == kNone && slot_bytes_[b] != 0) Place(b, t);
     }
     peak_ = std::max(peak_, live_);
     if (!InGroup(t)) return;
@@ -139,7 +145,7 @@ class Packer {
   void Place(uint32_t b, uint32_t t) {
     const Buffer& buffer = role_.buffers[b];
     const Task& task = role_.tasks[t];
-    const int64_t bytes = SlotBytes(buffer);
+    const int64_t bytes = slot_bytes_[b];
     former_.clear();
     uint32_t range = kNone;
     if (planned_ != nullptr) {
@@ -153,7 +159,7 @@ class Packer {
       std::vector<uint32_t>& own = pending_[task.stream];
       for (size_t i = 0; i < own.size() && range == kNone; ++i) {
         const uint32_t old = own[i];
-        if (SlotBytes(role_.buffers[old]) != bytes) continue;
+        if (slot_bytes_[old] != bytes) continue;
         range = range_[old];
         former_.push_back(old);
         own.erase(own.begin() + static_cast<std::ptrdiff_t>(i));
@@ -177,7 +183,8 @@ class Packer {
         const uint16_t stream = role_.tasks[user].stream;
         const bool last = i + 1 == tasks.size() || role_.tasks[tasks[i + 1]].stream != stream;
         if (!last || stream == task.stream || clock_.Ordered(user, stream, t)) continue;
-        added_.emplace_back(t, user);
+        added_.push_back({user, first_added_[t]});
+        first_added_[t] = static_cast<uint32_t>(added_.size() - 1);
         clock_.AddWait(t, user, stream);
       }
     }
@@ -208,9 +215,9 @@ class Packer {
     for (uint32_t i = 0; i < task.operand_count; ++i) FreeOne(role_.task_operands[task.first_operand + i]);
   }
   void FreeOne(uint32_t b) {
-    if (--remaining_[b] > 0 || !IsSlot(role_.buffers[b])) return;
+    if (--remaining_[b] > 0 || slot_bytes_[b] == 0) return;
     live_ -= role_.buffers[b].bytes;
-    rounded_ -= SlotBytes(role_.buffers[b]);
+    rounded_ -= slot_bytes_[b];
     Release(b);
   }
 
@@ -220,7 +227,7 @@ class Packer {
     const Task& task = role_.tasks[t];
     for (uint32_t i = 0; i < task.operand_count; ++i) {
       const uint32_t b = role_.task_operands[task.first_operand + i];
-      if (!IsSlot(role_.buffers[b])) {
+      if (slot_bytes_[b] == 0) {
         --remaining_[b];
         continue;
       }
@@ -234,7 +241,7 @@ class Packer {
       }
       remaining_[b] = 0;
       live_ -= role_.buffers[b].bytes;
-      rounded_ -= SlotBytes(role_.buffers[b]);
+      rounded_ -= slot_bytes_[b];
       pending_[task.stream].push_back(b);
     }
   }
@@ -245,25 +252,21 @@ class Packer {
   // Rebuilds the table of waits with the added ones.
   void MergeWaits(RoleStorage& role) {
     if (added_.empty()) return;
-    std::sort(added_.begin(), added_.end());
-    std::vector<uint32_t> merged;
-    merged.reserve(role.waits.size() + added_.size());
-    size_t next = 0;
+    std::vector<uint32_t> merged(role.waits.size() + added_.size());
+    uint32_t* end = merged.data();
     for (uint32_t t = 0; t < role.tasks.size(); ++t) {
       Task& task = role.tasks[t];
-      const size_t begin = merged.size();
-      merged.insert(merged.end(), role.waits.begin() + task.first_wait,
-                    role.waits.begin() + task.first_wait + task.wait_count);
-      const bool grown = next < added_.size() && added_[next].first == t;
-      for (; next < added_.size() && added_[next].first == t; ++next) merged.push_back(added_[next].second);
-      if (grown) {
-        std::sort(merged.begin() + static_cast<std::ptrdiff_t>(begin), merged.end());
-        merged.erase(std::unique(merged.begin() + static_cast<std::ptrdiff_t>(begin), merged.end()),
-                     merged.end());
+      uint32_t* const begin = end;
+      for (uint32_t w = 0; w < task.wait_count; ++w) *end++ = role.waits[task.first_wait + w];
+      if (first_added_[t] != kNone) {
+        for (uint32_t a = first_added_[t]; a != kNone; a = added_[a].next) *end++ = added_[a].awaited;
+        std::sort(begin, end);
+        end = std::unique(begin, end);
       }
-      task.first_wait = static_cast<uint32_t>(begin);
-      task.wait_count = static_cast<uint32_t>(merged.size() - begin);
+      task.first_wait = static_cast<uint32_t>(begin - merged.data());
+      task.wait_count = static_cast<uint32_t>(end - begin);
     }
+    merged.resize(static_cast<size_t>(end - merged.data()));
     role.waits = std::move(merged);
   }
 
@@ -290,7 +293,13 @@ class Packer {
   std::vector<Hold> holds_;          // per buffer: its entries in held_
   std::vector<int64_t> group_peak_;  // per stream: what its fused node needs beyond its state at the end
   std::vector<uint32_t> former_;
-  std::vector<std::pair<uint32_t, uint32_t>> added_;  // (task, awaited)
+  struct Added {
+    uint32_t awaited;
+    uint32_t next;  // of the same task, or kNone
+  };
+  std::vector<Added> added_;
+  std::vector<uint32_t> first_added_;  // per task: its list in added_
+  std::vector<int64_t> slot_bytes_;    // per buffer, 0: no slot
 };
 
 // Within a fiftieth of what is taken at once.

@@ -18,6 +18,14 @@ class Hasher {
     if (used_ == kWords) Flush();
     words_[used_++] = value;
   }
+  // Room for `count` words, to be filled at once.
+  uint64_t* Words(size_t count) {
+    if (used_ + count > kWords) Flush();
+    uint64_t* first = words_ + used_;
+    used_ += count;
+    return first;
+  }
+  static constexpr size_t kMostWords = 512;  // of one call
   void Pair(uint32_t high, uint32_t low) { Word((uint64_t{high} << 32) | low); }
   void Number(double value) {
     uint64_t bits = 0;
@@ -41,7 +49,7 @@ class Hasher {
   }
 
  private:
-  static constexpr size_t kWords = 512;
+  static constexpr size_t kWords = kMostWords;
   void Flush() {
     if (used_ > 0) XXH3_64bits_update(&state_, words_, used_ * sizeof(uint64_t));
     used_ = 0;
@@ -119,9 +127,20 @@ void HashProgram(Hasher& hash, const runtime::RankProgram& program) {
     hash.Pair(stream.first_task, stream.task_count);
   }
   for (const runtime::Task& task : program.tasks) {
-    hash.Pair((static_cast<uint32_t>(task.kind) << 8) | task.flag, static_cast<uint32_t>(task.microbatch));
-    hash.Pair(task.argument, task.atomic);
-    hash.Pair(task.operand_count, task.wait_count);
+    const auto pair = [](uint32_t high, uint32_t low) { return (uint64_t{high} << 32) | low; };
+    const uint64_t head[] = {
+        pair((static_cast<uint32_t>(task.kind) << 8) | task.flag, static_cast<uint32_t>(task.microbatch)),
+        pair(task.argument, task.atomic), pair(task.operand_count, task.wait_count)};
+    const size_t words = std::size(head) + size_t{task.operand_count} + task.wait_count;
+    if (words <= Hasher::kMostWords) {
+      uint64_t* word = hash.Words(words);
+      for (uint64_t one : head) *word++ = one;
+      for (uint32_t i = 0; i < task.operand_count; ++i)
+        *word++ = program.task_operands[task.first_operand + i];
+      for (uint32_t i = 0; i < task.wait_count; ++i) *word++ = program.waits[task.first_wait + i];
+      continue;
+    }
+    for (uint64_t one : head) hash.Word(one);
     for (uint32_t i = 0; i < task.operand_count; ++i)
       hash.Word(program.task_operands[task.first_operand + i]);
     for (uint32_t i = 0; i < task.wait_count; ++i) hash.Word(program.waits[task.first_wait + i]);

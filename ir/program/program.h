@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -63,11 +65,62 @@ struct Selector {
 
 // ---- schedules -----------------------------------------------------------------------------------------------
 
+// A selector as schedules hold it by the hundred thousand. The common form, one conjunction of at most three terms
+// `name = index` (F[stage = 2, mb = 3]), lies inline; any other is a Selector behind a pointer.
+class StepSelector {
+ public:
+  struct Index {
+    NameId name = 0;
+    int32_t index = 0;
+    friend bool operator==(const Index&, const Index&) = default;
+  };
+  static constexpr size_t kMostIndices = 3;
+
+  StepSelector() = default;               // selects nothing: Selector{}
+  StepSelector(Selector selector);        // NOLINT: a selector is one wherever a step wants one
+  StepSelector(const StepSelector& other);
+  StepSelector(StepSelector&&) noexcept = default;
+  StepSelector& operator=(const StepSelector& other);
+  StepSelector& operator=(StepSelector&&) noexcept = default;
+
+  // The common form, built term by term: Clear, then AddIndex up to kMostIndices times.
+  void Clear(PassSet passes, SourceRange range) {
+    full_.reset();
+    indexed_ = true;
+    optional_ = false;
+    count_ = 0;
+    passes_ = passes;
+    range_ = range;
+  }
+  void AddIndex(NameId name, int32_t index) { indices_[count_++] = {name, index}; }
+  void set_passes(PassSet passes) { passes_ = passes; }  // of the common form
+  void set_range(SourceRange range) { (full_ != nullptr ? full_->range : range_) = range; }
+
+  bool indexed() const { return indexed_; }
+  bool optional() const { return full_ != nullptr ? full_->optional : optional_; }
+  SourceRange range() const { return full_ != nullptr ? full_->range : range_; }
+  bool empty() const { return !indexed_ && (full_ == nullptr || full_->any_of.empty()); }
+  // Of the common form.
+  PassSet passes() const { return passes_; }
+  std::span<const Index> indices() const { return {indices_, count_}; }
+
+  Selector Full() const;
+  operator Selector() const { return Full(); }  // NOLINT
+  std::string ToString() const { return Full().ToString(); }
+
+ private:
+  bool indexed_ = false, optional_ = false;
+  PassSet passes_ = 0;
+  uint8_t count_ = 0;
+  SourceRange range_;
+  Index indices_[kMostIndices];
+  std::unique_ptr<Selector> full_;  // null in the common form, and of what selects nothing
+};
 
 struct Step {
   enum class Kind : uint8_t { kSelect, kFused, kBarrier, kLanes } kind = Kind::kSelect;
   SourceRange range;                // the expression that yielded it
-  Selector select;                  // kSelect
+  StepSelector select;              // kSelect
   std::vector<Selector> fused;      // kFused: in order; one atomic node
   std::vector<std::pair<NameId, std::vector<Step>>> lanes;  // kLanes: stream -> its steps
 };

@@ -139,6 +139,56 @@ std::optional<Selector> Selector::Complement() const {
   return result;
 }
 
+StepSelector::StepSelector(Selector selector) {
+  const auto single = [](const SelectorTerm& term) {
+    return !term.negated && term.has_range && term.more.empty() && term.begin >= INT32_MIN &&
+           term.begin < INT32_MAX && term.end == term.begin + 1;
+  };
+  if (selector.any_of.size() == 1 && selector.any_of[0].terms.size() <= kMostIndices &&
+      std::all_of(selector.any_of[0].terms.begin(), selector.any_of[0].terms.end(), single)) {
+    Clear(selector.any_of[0].passes, selector.range);
+    optional_ = selector.optional;
+    for (const SelectorTerm& term : selector.any_of[0].terms)
+      AddIndex(term.name, static_cast<int32_t>(term.begin));
+    return;
+  }
+  full_ = std::make_unique<Selector>(std::move(selector));
+}
+
+StepSelector::StepSelector(const StepSelector& other)
+    : indexed_(other.indexed_),
+      optional_(other.optional_),
+      passes_(other.passes_),
+      count_(other.count_),
+      range_(other.range_),
+      full_(other.full_ == nullptr ? nullptr : std::make_unique<Selector>(*other.full_)) {
+  std::copy(std::begin(other.indices_), std::end(other.indices_), indices_);
+}
+
+StepSelector& StepSelector::operator=(const StepSelector& other) {
+  if (this != &other) *this = StepSelector(other);
+  return *this;
+}
+
+Selector StepSelector::Full() const {
+  if (full_ != nullptr) return *full_;
+  Selector selector;
+  if (!indexed_) return selector;
+  selector.optional = optional_;
+  selector.range = range_;
+  SelectorClause& clause = selector.any_of.emplace_back();
+  clause.passes = passes_;
+  clause.terms.reserve(count_);
+  for (const Index& index : indices()) {
+    SelectorTerm& term = clause.terms.emplace_back();
+    term.name = index.name;
+    term.has_range = true;
+    term.begin = index.index;
+    term.end = int64_t{index.index} + 1;
+  }
+  return selector;
+}
+
 std::string Selector::ToString() const {
   if (any_of.empty()) return "nothing";
   std::string text;
