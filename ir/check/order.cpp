@@ -21,11 +21,205 @@ struct Hop {
   OriginId origin = 0;
 };
 
+// Whether every node can run: streams advance over their orders, a node runs once it is the head of its
+// streams and all that it needs has run. The quick half of the check; it names no cycle.
+class Advance {
+ public:
+  explicit Advance(const Dag& dag) : dag_(dag) {}
+
+  // False: no, or the Dag is of a form that the long way decides.
+  bool RunsAll() {
+    if (!IndexOrders()) return false;
+    IndexEdges();
+    for (uint32_t o = 0; o < dag_.orders.size(); ++o) ready_.push_back(o);
+    while (!ready_.empty()) {
+      const uint32_t order = ready_.back();
+      ready_.pop_back();
+      AdvanceStream(order);
+    }
+    return done_ == dag_.node_count();
+  }
+
+ private:
+  static constexpr uint32_t kNoOrder = UINT32_MAX, kSeveral = UINT32_MAX - 1;
+  // Where an edge between templates leads from a node of microbatch mb: to node base + mb if begin <= mb <
+  // end; of step-level targets to node base; from step-level sources to nodes [base, base + count).
+  struct Target {
+    NodeId base = 0;
+    int32_t begin = 0, end = 0;
+    uint32_t count = 0;  // 0: by microbatch
+  };
+  struct Stream {
+    uint32_t cursor = 0;
+    NodeId blocked_on = kNone;  // the node whose predecessors the head waits for
+    bool entered = false;       // the head has been looked at
+  };
+
+  // Which order lists each node, and which nodes are one atomic node.
+  bool IndexOrders() {
+    const NodeId count = dag_.node_count();
+    order_of_.assign(count, kNoOrder);
+    group_.assign(count, kNone);
+    pending_.assign(count, 0);
+    streams_.resize(dag_.orders.size());
+    for (uint32_t o = 0; o < dag_.orders.size(); ++o) {
+      const std::vector<OrderItem>& items = dag_.orders[o].items;
+      for (size_t i = 0; i < items.size(); ++i) {
+        const NodeId node = items[i].node;
+        if (order_of_[node] == kNoOrder) {
+          order_of_[node] = o;
+        } else {
+          if (order_of_[node] != kSeveral) several_.emplace_back(node, order_of_[node]);
+          several_.emplace_back(node, o);
+          order_of_[node] = kSeveral;
+        }
+        if (items[i].atomic == kNone) continue;
+        const bool continues = i > 0 && items[i - 1].atomic == items[i].atomic;
+        const bool continued = i + 1 < items.size() && items[i + 1].atomic == items[i].atomic;
+        if (continues || continued) group_[node] = continues ? group_[items[i - 1].node] : node;
+      }
+    }
+    std::sort(several_.begin(), several_.end());
+    for (const auto& [node, order] : several_) {
+      if (group_[node] != kNone) return false;
+      ++pending_[node];  // each of its streams has to come to it
+    }
+    return std::find(order_of_.begin(), order_of_.end(), kNoOrder) == order_of_.end();
+  }
+
+  void IndexEdges() {
+    template_of_.resize(dag_.node_count());
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t)
+      std::fill(template_of_.begin() + dag_.first_node[t], template_of_.begin() + dag_.first_node[t + 1], t);
+    first_target_.assign(dag_.templates.size() + 1, 0);
+    for (const TemplateEdge& edge : dag_.edges) ++first_target_[edge.from + 1];
+    for (size_t t = 0; t < dag_.templates.size(); ++t) first_target_[t + 1] += first_target_[t];
+    targets_.resize(dag_.edges.size());
+    std::vector<uint32_t> next(first_target_.begin(), first_target_.end() - 1);
+    for (const TemplateEdge& edge : dag_.edges) {
+      const NodeTemplate& from = dag_.templates[edge.from];
+      const NodeTemplate& to = dag_.templates[edge.to];
+      Target& target = targets_[next[edge.from]++];
+      const NodeId first = dag_.first_node[edge.to];
+      if (from.step_level() || to.step_level()) {
+        target.base = first;
+        target.count = static_cast<uint32_t>(to.node_count());
+        for (uint32_t i = 0; i < target.count; ++i)
+          pending_[first + i] += static_cast<uint32_t>(from.node_count());
+        continue;
+      }
+      target.base = first - static_cast<NodeId>(to.mb_begin);
+      target.begin = std::max(from.mb_begin, to.mb_begin);
+      target.end = std::min(from.mb_end, to.mb_end);
+      for (int32_t mb = target.begin; mb < target.end; ++mb)
+        ++pending_[target.base + static_cast<NodeId>(mb)];
+    }
+    for (const TemporalEdge& edge : dag_.temporal) {
+      if (edge.distance != 0) continue;
+      temporal_.emplace_back(edge.from, edge.to);
+      ++pending_[edge.to];
+    }
+    std::sort(temporal_.begin(), temporal_.end());
+  }
+
+  template <typename F>
+  void ForEachSuccessor(NodeId node, F visit) const {
+    const TemplateId t = template_of_[node];
+    const int32_t mb = dag_.templates[t].mb_begin + static_cast<int32_t>(node - dag_.first_node[t]);
+    for (uint32_t e = first_target_[t]; e < first_target_[t + 1]; ++e) {
+      const Target& target = targets_[e];
+      if (target.count == 0) {
+        if (mb >= target.begin && mb < target.end) visit(target.base + static_cast<NodeId>(mb));
+      } else {
+        for (uint32_t i = 0; i < target.count; ++i) visit(target.base + i);
+      }
+    }
+    if (temporal_.empty()) return;
+    for (auto it = std::lower_bound(temporal_.begin(), temporal_.end(), std::pair<NodeId, NodeId>(node, 0));
+         it != temporal_.end() && it->first == node; ++it)
+      visit(it->second);
+  }
+
+  // One thing less to wait for.
+  void Release(NodeId node) {
+    if (--pending_[node] != 0) return;
+    uint32_t order = order_of_[node];
+    if (order == kSeveral)
+      order =
+          std::lower_bound(several_.begin(), several_.end(), std::pair<NodeId, uint32_t>(node, 0))->second;
+    if (streams_[order].blocked_on != node) return;
+    streams_[order].blocked_on = kNone;
+    ready_.push_back(order);
+  }
+
+  void Complete(NodeId node) {
+    ++done_;
+    ForEachSuccessor(node, [&](NodeId to) {
+      if (group_[to] == kNone || group_[to] != group_[node]) Release(to);
+    });
+  }
+
+  void AdvanceStream(uint32_t order) {
+    Stream& stream = streams_[order];
+    const std::vector<OrderItem>& items = dag_.orders[order].items;
+    while (stream.cursor < items.size()) {
+      const NodeId head = items[stream.cursor].node;
+      uint32_t end = stream.cursor + 1;
+      if (group_[head] != kNone) {
+        while (end < items.size() && group_[items[end].node] == head) ++end;
+      }
+      if (!stream.entered) {
+        stream.entered = true;
+        if (order_of_[head] == kSeveral) --pending_[head];
+        // Within an atomic node nothing waits.
+        for (uint32_t i = stream.cursor; end > stream.cursor + 1 && i < end; ++i) {
+          ForEachSuccessor(items[i].node, [&](NodeId to) { pending_[to] -= group_[to] == head; });
+        }
+      }
+      for (uint32_t i = stream.cursor; i < end; ++i) {
+        if (pending_[items[i].node] == 0) continue;
+        stream.blocked_on = items[i].node;
+        return;
+      }
+      const uint32_t begin = stream.cursor;
+      stream.cursor = end;
+      stream.entered = false;
+      if (order_of_[head] == kSeveral) {
+        for (auto it =
+                 std::lower_bound(several_.begin(), several_.end(), std::pair<NodeId, uint32_t>(head, 0));
+             it != several_.end() && it->first == head; ++it) {
+          if (it->second == order) continue;
+          Stream& other = streams_[it->second];
+          ++other.cursor;
+          other.entered = false;
+          other.blocked_on = kNone;
+          ready_.push_back(it->second);
+        }
+      }
+      for (uint32_t i = begin; i < end; ++i) Complete(items[i].node);
+    }
+  }
+
+  const Dag& dag_;
+  std::vector<uint32_t> order_of_;                    // per node
+  std::vector<NodeId> group_;                         // per node: the first of its atomic node, or kNone
+  std::vector<std::pair<NodeId, uint32_t>> several_;  // (node, order) of nodes of several hosts, sorted
+  std::vector<uint32_t> pending_;                     // per node: what has to run, or come to it, before
+  std::vector<TemplateId> template_of_;
+  std::vector<uint32_t> first_target_;  // per template, into targets_
+  std::vector<Target> targets_;
+  std::vector<std::pair<NodeId, NodeId>> temporal_;  // of this step, sorted
+  std::vector<Stream> streams_;                      // per order
+  std::vector<uint32_t> ready_;
+  NodeId done_ = 0;
+};
+
 class OrderCheck {
  public:
   OrderCheck(const Dag& dag, DiagnosticEngine& diag) : dag_(dag), diag_(diag) {}
 
   bool Run() {
+    if (Advance(dag_).RunsAll()) return true;
     Index();
     std::vector<uint32_t> indegree(dag_.node_count(), 0);
     for (NodeId rep = 0; rep < dag_.node_count(); ++rep) {

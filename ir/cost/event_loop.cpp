@@ -25,13 +25,18 @@ void EventLoop::BuildInstances(bool expand) {
     instances_.resize(job_.rank_count);
     for (uint32_t r = 0; r < programs_.size(); ++r) {
       for (const runtime::RankRow& row : programs_[r].ranks) {
-        instances_[row.rank] = {&programs_[r], &row, r, 0, 0};
+        instances_[row.rank].program = &programs_[r];
+        instances_[row.rank].row = &row;
+        instances_[row.rank].role = r;
         rank_instance_[row.rank] = row.rank;
       }
     }
   } else {
     for (uint32_t r = 0; r < programs_.size(); ++r) {
-      instances_.push_back({&programs_[r], &programs_[r].ranks[0], r, 0, 0});
+      Instance& instance = instances_.emplace_back();
+      instance.program = &programs_[r];
+      instance.row = &programs_[r].ranks[0];
+      instance.role = r;
       for (const runtime::RankRow& row : programs_[r].ranks) rank_instance_[row.rank] = r;
     }
   }
@@ -48,14 +53,11 @@ void EventLoop::BuildInstances(bool expand) {
       state.instance = i;
       state.head = instance.first_task + stream.first_task;
       state.end = state.head + stream.task_count;
+      state.computes = stream.computes != 0;
     }
-    std::vector<Picoseconds>& latency = latency_.emplace_back();
-    for (uint32_t peer : instance.row->peers) {
-      const auto device = [&](uint32_t rank) {
-        return job_.rank_device.empty() ? rank : job_.rank_device[rank];
-      };
-      latency.push_back(topology_.Between(device(instance.row->rank), device(peer)).latency);
-    }
+    instance.tasks = instance.program->tasks.data();
+    instance.waits = instance.program->waits.data();
+    instance.partners = pairing_.partner[instance.role].data();
     result_.timings.emplace_back(instance.program->tasks.size());
     RoleStatistics& statistics = result_.roles.emplace_back();
     statistics.peak_live_bytes = instance.program->live_bytes;
@@ -68,7 +70,24 @@ void EventLoop::BuildInstances(bool expand) {
         statistics.collective_bytes = SaturatingAdd(statistics.collective_bytes, task.bytes);
       }
     }
-    if (record_log_) result_.log.emplace_back().reserve(2 * instance.program->tasks.size());
+    if (record_log_) result_.log.emplace_back(2 * instance.program->tasks.size());
+  }
+  for (uint32_t i = 0; i < instances_.size(); ++i) {
+    Instance& instance = instances_[i];
+    instance.timings = result_.timings[i].data();
+    if (record_log_) instance.log = result_.log[i].data();
+    instance.first_peer = static_cast<uint32_t>(peers_.size());
+    for (uint32_t peer : instance.row->peers) {
+      const auto device = [&](uint32_t rank) {
+        return job_.rank_device.empty() ? rank : job_.rank_device[rank];
+      };
+      const Instance& other = instances_[rank_instance_[peer]];
+      peers_.push_back({rank_instance_[peer], other.first_task, other.first_stream,
+                        topology_.Between(device(instance.row->rank), device(peer)).latency});
+    }
+    // Blocks that begin within this instance.
+    const uint64_t end = instance.first_task + instance.program->tasks.size();
+    while (instance_of_block_.size() * kBlock < end) instance_of_block_.push_back(i);
   }
   waiter_.assign(tasks, 0);
   computing_.assign(instances_.size(), 0);
@@ -178,7 +197,12 @@ bool EventLoop::Run() {
   return std::all_of(streams_.begin(), streams_.end(), [](const StreamState& s) { return s.head == s.end; });
 }
 
-SimulationResult EventLoop::TakeResult() { return std::move(result_); }
+SimulationResult EventLoop::TakeResult() {
+  for (size_t i = 0; i < result_.log.size(); ++i) {
+    result_.log[i].resize(static_cast<size_t>(instances_[i].log - result_.log[i].data()));
+  }
+  return std::move(result_);
+}
 
 uint32_t EventLoop::GroupEnd(const StreamState& stream) const {
   if (stream.group_end != 0) return stream.group_end;
@@ -189,13 +213,6 @@ uint32_t EventLoop::GroupEnd(const StreamState& stream) const {
     while (end < stream.end && TaskOf(instance, end).atomic == atomic) ++end;
   }
   return end;
-}
-
-uint32_t EventLoop::Partner(const Instance& instance, uint32_t task) const {
-  const uint32_t partner = pairing_.partner[instance.role][task - instance.first_task];
-  if (partner == kNone) return kNone;
-  const uint32_t peer = instance.row->peers[TaskOf(instance, task).argument];
-  return instances_[rank_instance_[peer]].first_task + partner;
 }
 
 uint32_t EventLoop::JointOf(uint32_t instance_index, uint32_t task) const {
@@ -216,7 +233,7 @@ bool EventLoop::WaitsMet(uint32_t stream_index) {
   };
   const Task& head = TaskOf(instance, stream.head);
   if (head.atomic == kNone) {
-    const uint32_t* waits = instance.program->waits.data() + head.first_wait;
+    const uint32_t* waits = instance.waits + head.first_wait;
     for (; stream.wait_cursor < head.wait_count; ++stream.wait_cursor) {
       if (blocked_on(instance.first_task + waits[stream.wait_cursor])) return false;
     }
@@ -226,7 +243,7 @@ bool EventLoop::WaitsMet(uint32_t stream_index) {
   for (uint32_t t = stream.head; t < end; ++t) {
     const Task& task = TaskOf(instance, t);
     for (uint32_t w = 0; w < task.wait_count; ++w) {
-      const uint32_t awaited = instance.first_task + instance.program->waits[task.first_wait + w];
+      const uint32_t awaited = instance.first_task + instance.waits[task.first_wait + w];
       const bool inside = awaited >= stream.head && awaited < end;
       if (!inside && blocked_on(awaited)) return false;
     }
@@ -247,8 +264,7 @@ void EventLoop::TryStart(uint32_t stream_index) {
       stream.arrived = true;
       const uint32_t partner = Partner(instance, stream.head);
       if (partner == kNone) return;
-      const uint32_t peer = rank_instance_[instance.row->peers[task.argument]];
-      const uint32_t other = StreamOf(instances_[peer], partner);
+      const uint32_t other = StreamOf(instances_[PeerOf(instance, task).instance], partner);
       if (!streams_[other].arrived || streams_[other].head != partner) return;
       if (task.kind == TaskKind::kSend) {
         StartTransfer(stream_index, other);
@@ -284,7 +300,7 @@ void EventLoop::StartTransfer(uint32_t sender, uint32_t receiver) {
   const Instance& instance = instances_[from.instance];
   const Task& send = TaskOf(instance, from.head);
   const Picoseconds latency =
-      send.flag != 0 ? send.cost : std::min(send.cost, latency_[from.instance][send.argument]);
+      send.flag != 0 ? send.cost : std::min(send.cost, PeerOf(instance, send).latency);
   Start(sender, from.head, send);
   Start(receiver, to.head, TaskOf(instances_[to.instance], to.head));
   Schedule(SaturatingAdd(now_, send.cost - latency), sender);
@@ -304,24 +320,24 @@ void EventLoop::StartCollective(Joint& joint) {
 
 void EventLoop::Start(uint32_t stream_index, uint32_t task, const Task& row) {
   const StreamState& stream = streams_[stream_index];
-  const Instance& instance = instances_[stream.instance];
+  Instance& instance = instances_[stream.instance];
   const uint32_t local = task - instance.first_task;
-  result_.timings[stream.instance][local].start = now_;
+  instance.timings[local].start = now_;
   ++result_.events;
-  if (record_log_) result_.log[stream.instance].push_back(2 * local);
-  if (instance.program->streams[row.stream].computes && computing_[stream.instance]++ == 0) {
+  if (instance.log != nullptr) *instance.log++ = 2 * local;
+  if (stream.computes && computing_[stream.instance]++ == 0) {
     computing_since_[stream.instance] = now_;
   }
   if (row.kind == TaskKind::kCompute && row.key != kNone) CountStart(stream.instance, row);
 }
 
 void EventLoop::End(uint32_t instance_index, uint32_t task, const Task& row) {
-  const Instance& instance = instances_[instance_index];
+  Instance& instance = instances_[instance_index];
   const uint32_t local = task - instance.first_task;
-  result_.timings[instance_index][local].end = now_;
+  instance.timings[local].end = now_;
   ++result_.events;
-  if (record_log_) result_.log[instance_index].push_back(2 * local + 1);
-  if (instance.program->streams[row.stream].computes && --computing_[instance_index] == 0) {
+  if (instance.log != nullptr) *instance.log++ = 2 * local + 1;
+  if (streams_[instance.first_stream + row.stream].computes && --computing_[instance_index] == 0) {
     result_.roles[instance_index].busy += now_ - computing_since_[instance_index];
   }
   if (row.kind == TaskKind::kCompute && row.key != kNone) CountEnd(instance_index, row);
@@ -371,9 +387,9 @@ void EventLoop::Schedule(Picoseconds time, uint32_t target) {
 }
 
 uint32_t EventLoop::InstanceOf(uint32_t task) const {
-  auto after = std::upper_bound(instances_.begin(), instances_.end(), task,
-                                [](uint32_t t, const Instance& instance) { return t < instance.first_task; });
-  return static_cast<uint32_t>(after - instances_.begin()) - 1;
+  uint32_t instance = instance_of_block_[task / kBlock];
+  while (instance + 1 < instances_.size() && instances_[instance + 1].first_task <= task) ++instance;
+  return instance;
 }
 
 void EventLoop::Handle(uint32_t target) {
@@ -388,9 +404,9 @@ void EventLoop::Handle(uint32_t target) {
   const Task& task = TaskOf(instance, stream.head);
   if (task.kind == TaskKind::kSend) {
     const uint32_t partner = Partner(instance, stream.head);
-    const uint32_t peer = rank_instance_[instance.row->peers[task.argument]];
+    const uint32_t receiver = StreamOf(instances_[PeerOf(instance, task).instance], partner);
     End(stream.instance, stream.head, task);
-    Advance(StreamOf(instances_[peer], partner), 1);
+    Advance(receiver, 1);
     Advance(target, 1);
     return;
   }
@@ -423,8 +439,9 @@ std::vector<std::pair<uint32_t, uint32_t>> EventLoop::WaitsFor(uint32_t stream_i
   }
   if (result.empty() && (head.kind == TaskKind::kSend || head.kind == TaskKind::kRecv)) {
     const uint32_t partner = Partner(instance, stream.head);
-    const uint32_t peer = rank_instance_[instance.row->peers[head.argument]];
-    if (partner != kNone) result.emplace_back(StreamOf(instances_[peer], partner), partner);
+    if (partner != kNone) {
+      result.emplace_back(StreamOf(instances_[PeerOf(instance, head).instance], partner), partner);
+    }
   } else if (result.empty() && head.kind == TaskKind::kCollective) {
     for (uint32_t task : joints_[JointOf(stream.instance, stream.head)].tasks) {
       const uint32_t other = StreamOf(instances_[InstanceOf(task)], task);

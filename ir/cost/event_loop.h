@@ -30,6 +30,19 @@ struct Instance {
   uint32_t role = 0;
   uint32_t first_task = 0;  // global number of task 0
   uint32_t first_stream = 0;
+  uint32_t first_peer = 0;  // into EventLoop's peers: one a peer slot
+  // Into the program, the pairing and the result, where they are read and written all the time.
+  const runtime::Task* tasks = nullptr;
+  const uint32_t* waits = nullptr;
+  const uint32_t* partners = nullptr;
+  TaskTiming* timings = nullptr;
+  uint32_t* log = nullptr;  // the next entry, or null
+};
+
+// Who is at the other end of a peer slot.
+struct Peer {
+  uint32_t instance = 0, first_task = 0, first_stream = 0;
+  Picoseconds latency = 0;
 };
 
 struct StreamState {
@@ -37,9 +50,10 @@ struct StreamState {
   uint32_t head = 0, end = 0;  // global tasks
   uint32_t wait_cursor = 0;    // waits of the head (of its fused group) that were found met
   uint32_t next_blocked =
-      kDone;             // next stream in the list of the task that this one waits for, or of a joint
-  uint32_t group_end = 0;          // one past the head's fused group; 0: not looked up yet
-  bool arrived = false;  // the head is at its rendezvous
+      kDone;               // next stream in the list of the task that this one waits for, or of a joint
+  uint32_t group_end = 0;  // one past the head's fused group; 0: not looked up yet
+  bool arrived = false;    // the head is at its rendezvous
+  bool computes = false;   // its tasks occupy the compute units
 };
 
 struct Joint {
@@ -66,6 +80,7 @@ class EventLoop {
  private:
   // What ends: the head (or its fused group) of a stream, or, with kArrival set, the global receive task.
   static constexpr uint32_t kArrival = 1u << 31;
+  static constexpr uint32_t kBlock = 256;
   struct Event {
     Picoseconds time;
     uint32_t sequence;
@@ -93,14 +108,21 @@ class EventLoop {
   void BuildActivations();
   uint32_t InstanceOf(uint32_t task) const;
   const runtime::Task& TaskOf(const Instance& instance, uint32_t task) const {
-    return instance.program->tasks[task - instance.first_task];
+    return instance.tasks[task - instance.first_task];
   }
   uint32_t StreamOf(const Instance& instance, uint32_t task) const {
     return instance.first_stream + TaskOf(instance, task).stream;
   }
   uint32_t GroupEnd(const StreamState& stream) const;
-  uint32_t Partner(const Instance& instance, uint32_t task) const;  // global task, kNone
-  uint32_t JointOf(uint32_t instance_index, uint32_t task) const;   // index into joints_, kNone
+  const Peer& PeerOf(const Instance& instance, const runtime::Task& message) const {
+    return peers_[instance.first_peer + message.argument];
+  }
+  // Global task, kNone.
+  uint32_t Partner(const Instance& instance, uint32_t task) const {
+    const uint32_t partner = instance.partners[task - instance.first_task];
+    return partner == kNone ? kNone : PeerOf(instance, TaskOf(instance, task)).first_task + partner;
+  }
+  uint32_t JointOf(uint32_t instance_index, uint32_t task) const;  // index into joints_, kNone
 
   bool WaitsMet(uint32_t stream_index);
   void TryStart(uint32_t stream_index);
@@ -122,8 +144,9 @@ class EventLoop {
   std::vector<uint32_t> waiter_;  // per global task: first blocked stream + 1, 0 none, kDone finished
   std::vector<Joint> joints_;
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>>
-      joint_of_;                                   // [instance]: (pairing joint, joints_), sorted
-  std::vector<std::vector<Picoseconds>> latency_;  // [instance][peer slot]
+      joint_of_;  // [instance]: (pairing joint, joints_), sorted
+  std::vector<Peer> peers_;
+  std::vector<uint32_t> instance_of_block_;  // of the first task of a block of kBlock global tasks
   std::vector<Event> heap_;
   std::vector<uint32_t> immediate_;  // targets that end at this instant, a queue
   std::vector<uint32_t> ready_;      // streams, a queue

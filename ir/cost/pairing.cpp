@@ -11,42 +11,51 @@ namespace {
 
 using runtime::TaskKind;
 
-// The sends, or the receives, of one role by (key, microbatch).
+// The sends and the receives of one role by (key, microbatch).
 class MessageIndex {
  public:
-  MessageIndex(const runtime::RankProgram& program, TaskKind kind) {
+  explicit MessageIndex(const runtime::RankProgram& program) {
     int32_t last = -1;
-    for (const runtime::Task& task : program.tasks) {
-      if (task.kind != kind) continue;
+    for (uint32_t t = 0; t < program.tasks.size(); ++t) {
+      const runtime::Task& task = program.tasks[t];
+      if (task.kind != TaskKind::kSend && task.kind != TaskKind::kRecv) continue;
+      messages_.push_back(t);
       last = std::max(last, task.microbatch);
       if (keys_.empty() || keys_.back() != task.key) keys_.push_back(task.key);
     }
     std::sort(keys_.begin(), keys_.end());
     keys_.erase(std::unique(keys_.begin(), keys_.end()), keys_.end());
     columns_ = static_cast<size_t>(last + 2);
-    tasks_.assign(keys_.size() * columns_, kNone);
-    for (uint32_t t = 0; t < program.tasks.size(); ++t) {
+    for (std::vector<uint32_t>* tasks : {&sends_, &receives_}) tasks->assign(keys_.size() * columns_, kNone);
+    for (uint32_t t : messages_) {
       const runtime::Task& task = program.tasks[t];
-      if (task.kind == kind) tasks_[Slot(task.key, task.microbatch)] = t;
+      std::vector<uint32_t>& tasks = task.kind == TaskKind::kSend ? sends_ : receives_;
+      tasks[Row(task.key) * columns_ + static_cast<size_t>(task.microbatch + 1)] = t;
     }
   }
 
-  uint32_t Find(uint32_t key, int32_t microbatch) const {
-    auto found = std::lower_bound(keys_.begin(), keys_.end(), key);
-    if (found == keys_.end() || *found != key || static_cast<size_t>(microbatch + 1) >= columns_)
-      return kNone;
-    return tasks_[static_cast<size_t>(found - keys_.begin()) * columns_ +
-                  static_cast<size_t>(microbatch + 1)];
+  const std::vector<uint32_t>& messages() const { return messages_; }  // tasks, ascending
+
+  // The send, or the receive.
+  uint32_t Find(TaskKind kind, uint32_t key, int32_t microbatch) const {
+    const size_t row = Row(key);
+    if (row == keys_.size() || static_cast<size_t>(microbatch + 1) >= columns_) return kNone;
+    return (kind == TaskKind::kSend ? sends_
+                                    : receives_)[row * columns_ + static_cast<size_t>(microbatch + 1)];
   }
 
  private:
-  size_t Slot(uint32_t key, int32_t microbatch) const {
-    const size_t row = static_cast<size_t>(std::lower_bound(keys_.begin(), keys_.end(), key) - keys_.begin());
-    return row * columns_ + static_cast<size_t>(microbatch + 1);
+  // keys_.size(): none. A stream's messages mostly have the key of the one before.
+  size_t Row(uint32_t key) const {
+    if (recent_ < keys_.size() && keys_[recent_] == key) return recent_;
+    auto found = std::lower_bound(keys_.begin(), keys_.end(), key);
+    if (found == keys_.end() || *found != key) return keys_.size();
+    return recent_ = static_cast<size_t>(found - keys_.begin());
   }
-  std::vector<uint32_t> keys_;
+  std::vector<uint32_t> messages_, keys_;
   size_t columns_ = 1;
-  std::vector<uint32_t> tasks_;
+  mutable size_t recent_ = 0;
+  std::vector<uint32_t> sends_, receives_;  // [key][microbatch + 1]
 };
 
 }  // namespace
@@ -54,25 +63,26 @@ class MessageIndex {
 Pairing BuildPairing(std::span<const runtime::RankProgram> programs) {
   Pairing pairing;
   pairing.partner.resize(programs.size());
-  std::vector<MessageIndex> sends, receives;
-  for (const runtime::RankProgram& program : programs) {
-    sends.emplace_back(program, TaskKind::kSend);
-    receives.emplace_back(program, TaskKind::kRecv);
-  }
+  std::vector<MessageIndex> messages;
+  messages.reserve(programs.size());
+  for (const runtime::RankProgram& program : programs) messages.emplace_back(program);
   std::unordered_map<std::string_view, uint32_t> names;
   std::unordered_map<uint64_t, uint32_t> joints;  // (name, microbatch, occurrence)
   for (size_t r = 0; r < programs.size(); ++r) {
     const runtime::RankProgram& program = programs[r];
     std::vector<uint32_t>& partner = pairing.partner[r];
     partner.assign(program.tasks.size(), kNone);
+    for (uint32_t t : messages[r].messages()) {
+      const runtime::Task& task = program.tasks[t];
+      const MessageIndex& peer = messages[program.peer_roles[task.argument]];
+      partner[t] = peer.Find(task.kind == TaskKind::kSend ? TaskKind::kRecv : TaskKind::kSend, task.key,
+                             task.microbatch);
+    }
+    if (program.collectives.empty()) continue;
     std::unordered_map<uint64_t, uint32_t> occurrences;
     for (uint32_t t = 0; t < program.tasks.size(); ++t) {
       const runtime::Task& task = program.tasks[t];
-      if (task.kind == TaskKind::kSend || task.kind == TaskKind::kRecv) {
-        const uint32_t peer = program.peer_roles[task.argument];
-        const MessageIndex& index = task.kind == TaskKind::kSend ? receives[peer] : sends[peer];
-        partner[t] = index.Find(task.key, task.microbatch);
-      } else if (task.kind == TaskKind::kCollective) {
+      if (task.kind == TaskKind::kCollective) {
         const uint32_t name =
             names.emplace(program.collectives[task.argument].name, static_cast<uint32_t>(names.size()))
                 .first->second;

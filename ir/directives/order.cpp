@@ -450,7 +450,7 @@ class OrderReader {
                                [&](const ListedStream& l) { return l.stream == compute_; });
     if (!ordered || reports_ > 0) return;
     const bool complete = std::all_of(templates_.begin(), templates_.end(), [&](TemplateId t) {
-      if (dag_.templates[t].kind != NodeKind::kCompute) return true;
+      if (dag_.templates[t].kind != NodeKind::kCompute || dag_.templates[t].pass == Pass::kR) return true;
       const auto first = listed_.begin() + dag_.first_node[t], end = listed_.begin() + dag_.first_node[t + 1];
       return std::find(first, end, 0u) == end;
     });

@@ -75,6 +75,9 @@ class StreamOrders {
     }
     for (const NodeTemplate& node : dag_.templates) replays_ = replays_ || node.pass == Pass::kR;
     if (replays_) replay_laid_.assign(dag_.node_count(), false);
+    template_of_.resize(dag_.node_count());
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t)
+      std::fill(template_of_.begin() + dag_.first_node[t], template_of_.begin() + dag_.first_node[t + 1], t);
     host_index_.assign(dag_.groups.size(), SIZE_MAX);
     for (size_t h = 0; h < context_.hosts.size(); ++h) host_index_[context_.hosts[h]] = h;
     listed_.assign(dag_.templates.size(), false);
@@ -164,19 +167,7 @@ class StreamOrders {
     }
   }
 
-  // The nodes of one host come in few templates; a step usually names the same ones as the step before.
-  TemplateId FindTemplate(NodeId node) {
-    for (TemplateId t : recent_) {
-      if (node >= dag_.first_node[t] && node < dag_.first_node[t + 1]) return t;
-    }
-    TemplateId t = dag_.TemplateOf(node);
-    if (recent_.size() < 8) {
-      recent_.push_back(t);
-    } else {
-      recent_[next_recent_++ % 8] = t;
-    }
-    return t;
-  }
+  TemplateId FindTemplate(NodeId node) const { return template_of_[node]; }
 
   // What a listed step-level node waits for and no order lists.
   void LayPredecessors(size_t h, TemplateId t, std::vector<OrderItem>* items) {
@@ -588,8 +579,7 @@ class StreamOrders {
   std::vector<std::vector<OrderItem>> compute_orders_;
   std::vector<uint32_t> begin_, end_;  // per node: its atomic node's positions on its compute stream
   std::vector<uint32_t> readiness_;
-  std::vector<TemplateId> recent_;
-  size_t next_recent_ = 0;
+  std::vector<TemplateId> template_of_;  // per node
   std::vector<std::vector<Queue>> queues_;
   std::vector<std::vector<std::pair<NameId, Placed>>> elsewhere_;
   std::vector<std::vector<std::pair<size_t, std::vector<NodeId>>>> sent_;  // [host]: (peer, sends in order)

@@ -83,6 +83,8 @@ void RoleBuilder::CollectLocals() {
     Local& local = locals_.emplace_back();
     local.id = t;
     local.node = &node;
+    local.mb_begin = node.mb_begin;
+    local.mb_end = node.mb_end;
     local.first_node = nodes - static_cast<uint32_t>(node.mb_begin);
     nodes += static_cast<uint32_t>(node.node_count());
     local.row.atomic = kNone;

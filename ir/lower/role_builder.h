@@ -60,7 +60,8 @@ class RoleBuilder {
   struct Local {
     TemplateId id = 0;
     const NodeTemplate* node = nullptr;
-    uint32_t first_node = 0;  // into task_of_, minus mb_begin: index is first_node + microbatch
+    int32_t mb_begin = 0, mb_end = 0;  // the node's
+    uint32_t first_node = 0;           // into task_of_, minus mb_begin: index is first_node + microbatch
     uint32_t first_class = 0, class_count = 0;  // operand classes, formal order
     uint32_t accumulator = kNone;               // kAccumulate of microbatches: static buffer
     int32_t first_microbatch = INT32_MIN;       // of kAccumulate, in stream order: it assigns
@@ -90,6 +91,7 @@ class RoleBuilder {
   uint32_t Intern(const Key& key, const SlotClass& fresh);
   uint32_t Root(uint32_t slot_class) const;
   uint32_t BufferFor(uint32_t slot_class, int32_t microbatch);
+  uint32_t BufferFor(const Local& local, uint32_t c, int32_t microbatch);
 
   void PlanMessage(Local& local);
   void PlanCollective(Local& local);
@@ -100,10 +102,12 @@ class RoleBuilder {
   std::vector<TemplateId> HostedBy(uint32_t device) const;
 
   void FindFirstAccumulates();
+  void ReserveBuffers();
   void EmitStreams();
   void EmitLoads(const Local& local, int32_t microbatch);
   void EmitItem(const OrderItem& item);
-  void AddTask(runtime::Task row, uint32_t local, std::initializer_list<uint32_t> operands);
+  runtime::Task& AddRow(const runtime::Task& row, uint32_t local);  // without operands
+  void AddTask(const runtime::Task& row, uint32_t local, std::initializer_list<uint32_t> operands);
   void AddWaits();
   void AddScratch();
 
@@ -130,6 +134,7 @@ class RoleBuilder {
   std::vector<std::vector<uint32_t>> communicators_;  // per slot: devices, as device_ sees it
   std::vector<uint32_t> task_of_;                     // per local node: its (last) task
   std::vector<uint32_t> local_of_task_;               // kNone: a load
+  bool reads_batch_ = false;                          // some local has inputs
   std::vector<Elided> elided_;
   std::map<uint32_t, std::vector<uint32_t>> load_of_;  // input class -> task a microbatch
   uint16_t stream_ = 0;                                // being emitted

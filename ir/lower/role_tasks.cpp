@@ -1,5 +1,6 @@
 // RoleBuilder's second half: tasks in stream order, and the waits between streams.
 #include <algorithm>
+#include <utility>
 
 #include "ir/lower/role_builder.h"
 #include "ir/support/result.h"
@@ -13,11 +14,15 @@ using runtime::TaskKind;
 
 // A kGradient's first contribution goes straight into the accumulator, so that no copy runs.
 void RoleBuilder::FindFirstAccumulates() {
+  size_t left = 0;
+  for (const Local& local : locals_) left += local.accumulator != kNone;
   for (uint32_t o : orders_) {
     for (const OrderItem& item : dag_.orders[o].items) {
+      if (left == 0) return;
       const TemplateId t = index_.template_of[item.node];
       Local& local = locals_[local_of_[t]];
       if (local.accumulator == kNone || local.first_microbatch != INT32_MIN) continue;
+      --left;
       local.first_microbatch = local.node->mb_begin + static_cast<int32_t>(item.node - dag_.first_node[t]);
       for (uint32_t from : local.predecessors) {
         Local& producer = locals_[from];
@@ -39,6 +44,15 @@ void RoleBuilder::FindFirstAccumulates() {
   }
 }
 
+// Of operand `c`: a BW's first gradient lies in the accumulator itself.
+uint32_t RoleBuilder::BufferFor(const Local& local, uint32_t c, int32_t microbatch) {
+  for (const auto& [operand, accumulate] : local.direct) {
+    if (operand == c && locals_[accumulate].first_microbatch == microbatch)
+      return locals_[accumulate].accumulator;
+  }
+  return BufferFor(operand_classes_[local.first_class + c], microbatch);
+}
+
 uint32_t RoleBuilder::BufferFor(uint32_t slot_class, int32_t microbatch) {
   const SlotClass& what = classes_[slot_class];
   if (what.fixed != kNone) return what.fixed;
@@ -52,22 +66,26 @@ uint32_t RoleBuilder::BufferFor(uint32_t slot_class, int32_t microbatch) {
   return slot;
 }
 
-void RoleBuilder::AddTask(Task row, uint32_t local, std::initializer_list<uint32_t> operands) {
-  row.stream = stream_;
-  if (operands.size() > 0) {
-    row.first_operand = static_cast<uint32_t>(out_.task_operands.size());
-    row.operand_count = static_cast<uint32_t>(operands.size());
-    out_.task_operands.insert(out_.task_operands.end(), operands.begin(), operands.end());
-  }
+Task& RoleBuilder::AddRow(const Task& row, uint32_t local) {
+  Task& added = out_.tasks.emplace_back(row);
+  added.stream = stream_;
   if (row.kind != TaskKind::kLoad) {
-    row.atomic = atomic_;
+    added.atomic = atomic_;
     if (atomic_cost_ >= 0) {
-      row.cost = atomic_charged_ ? 0 : atomic_cost_;
+      added.cost = atomic_charged_ ? 0 : atomic_cost_;
       atomic_charged_ = true;
     }
   }
-  out_.tasks.push_back(row);
   local_of_task_.push_back(local);
+  return added;
+}
+
+void RoleBuilder::AddTask(const Task& row, uint32_t local, std::initializer_list<uint32_t> operands) {
+  Task& added = AddRow(row, local);
+  if (operands.size() == 0) return;
+  added.first_operand = static_cast<uint32_t>(out_.task_operands.size());
+  added.operand_count = static_cast<uint32_t>(operands.size());
+  for (uint32_t operand : operands) out_.task_operands.push_back(operand);
 }
 
 // Loads the batch fields that the node is the first to read, on the stream that is being emitted.
@@ -98,10 +116,23 @@ void RoleBuilder::EmitItem(const OrderItem& item) {
   const int32_t microbatch = node.mb_begin + static_cast<int32_t>(item.node - dag_.first_node[t]);
   uint32_t& task = task_of_[local.first_node + static_cast<uint32_t>(microbatch)];
   PIPER_CHECK(task == kNone, "a node in two orders: " + node.name);
+  const uint32_t* classes = operand_classes_.data() + local.first_class;
+  const uint32_t origin = index_.origin[item.origin != 0 ? item.origin : node.origin];
+  if (node.kind == NodeKind::kCompute || node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv) {
+    Task& added = AddRow(local.row, l);
+    added.microbatch = microbatch;
+    added.origin = origin;
+    added.first_operand = static_cast<uint32_t>(out_.task_operands.size());
+    added.operand_count = local.class_count;
+    for (uint32_t c = 0; c < local.class_count; ++c) {
+      out_.task_operands.push_back(BufferFor(local, c, microbatch));
+    }
+    task = static_cast<uint32_t>(out_.tasks.size()) - 1;
+    return;
+  }
   Task row = local.row;
   row.microbatch = microbatch;
-  row.origin = index_.origin[item.origin != 0 ? item.origin : node.origin];
-  const uint32_t* classes = operand_classes_.data() + local.first_class;
+  row.origin = origin;
   switch (node.kind) {
     case NodeKind::kAccumulate:
       if (node.step_level()) {  // a tied sum on one host: first += each other
@@ -147,16 +178,31 @@ void RoleBuilder::EmitItem(const OrderItem& item) {
       added.first_operand = static_cast<uint32_t>(out_.task_operands.size());
       added.operand_count = local.class_count;
       for (uint32_t c = 0; c < local.class_count; ++c) {
-        uint32_t buffer = kNone;
-        for (const auto& [operand, accumulate] : local.direct) {
-          if (operand == c && locals_[accumulate].first_microbatch == microbatch)
-            buffer = locals_[accumulate].accumulator;
-        }
-        out_.task_operands.push_back(buffer != kNone ? buffer : BufferFor(classes[c], microbatch));
+        out_.task_operands.push_back(BufferFor(local, c, microbatch));
       }
     }
   }
   task = static_cast<uint32_t>(out_.tasks.size()) - 1;
+}
+
+// Room for one slot a (class, microbatch) that some operand names.
+void RoleBuilder::ReserveBuffers() {
+  std::vector<std::pair<int32_t, int32_t>> used(classes_.size(), {INT32_MAX, 0});
+  for (const Local& local : locals_) {
+    const int32_t begin = std::max(local.node->mb_begin, 0), end = std::max(local.node->mb_end, 0);
+    for (uint32_t c = 0; c < local.class_count; ++c) {
+      auto& [first, last] = used[operand_classes_[local.first_class + c]];
+      first = std::min(first, begin);
+      last = std::max(last, end);
+    }
+  }
+  size_t slots = 0;
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    if (classes_[c].fixed == kNone && used[c].first < used[c].second)
+      slots += static_cast<size_t>(used[c].second - used[c].first);
+  }
+  // Static buffers stand already; each computing stream may add a scratch.
+  out_.buffers.reserve(out_.buffers.size() + slots + 1);
 }
 
 void RoleBuilder::EmitStreams() {
@@ -169,11 +215,13 @@ void RoleBuilder::EmitStreams() {
       if (classes_[slot_class].input == kNone) continue;
       if (std::find(local.inputs.begin(), local.inputs.end(), slot_class) == local.inputs.end()) {
         local.inputs.push_back(slot_class);
+        reads_batch_ = true;
       }
     }
     operands +=
         (local.class_count + (local.accumulator != kNone)) * static_cast<size_t>(local.node->node_count());
   }
+  ReserveBuffers();
   out_.tasks.reserve(task_of_.size());
   local_of_task_.reserve(task_of_.size());
   out_.task_operands.reserve(operands);
@@ -195,8 +243,8 @@ void RoleBuilder::EmitStreams() {
         atomic_cost_ =
             atomic_ != kNone && atomic_ < dag_.atomic_costs.size() ? dag_.atomic_costs[atomic_] : -1;
         // Loads of a whole fused node stand before it.
-        for (size_t k = i;
-             k < order.items.size() && (k == i || (atomic_ != kNone && order.items[k].atomic == atomic_));
+        for (size_t k = i; reads_batch_ && k < order.items.size() &&
+                           (k == i || (atomic_ != kNone && order.items[k].atomic == atomic_));
              ++k) {
           const TemplateId t = index_.template_of[order.items[k].node];
           PIPER_CHECK(local_of_[t] != kNone,
@@ -264,15 +312,14 @@ void RoleBuilder::AddWaits() {
   const auto for_each_awaited = [&](const Local& local, int32_t microbatch, auto&& visit) {
     for (uint32_t from : local.predecessors) {
       const Local& producer = locals_[from];
-      const NodeTemplate& node = *producer.node;
-      if (node.step_level()) {
+      if (producer.mb_begin < 0) {
         visit(task_of_[producer.first_node - 1]);
-      } else if (!local.node->step_level()) {
-        if (microbatch >= node.mb_begin && microbatch < node.mb_end) {
+      } else if (local.mb_begin >= 0) {
+        if (microbatch >= producer.mb_begin && microbatch < producer.mb_end) {
           visit(task_of_[producer.first_node + static_cast<uint32_t>(microbatch)]);
         }
       } else {
-        for (int32_t mb = node.mb_begin; mb < node.mb_end; ++mb) {
+        for (int32_t mb = producer.mb_begin; mb < producer.mb_end; ++mb) {
           visit(task_of_[producer.first_node + static_cast<uint32_t>(mb)]);
         }
       }
@@ -289,12 +336,15 @@ void RoleBuilder::AddWaits() {
   // (messages with latencies of their own), so there only the very task counts.
   std::vector<uint32_t> known(streams * streams, 0), furthest(streams, 0);
   std::vector<uint64_t> received_by(streams <= 64 ? out_.tasks.size() : 0, 0);
+  std::vector<uint16_t> stream_of(out_.tasks.size());  // in rows, they are far apart
+  for (size_t t = 0; t < out_.tasks.size(); ++t) stream_of[t] = out_.tasks[t].stream;
+  out_.waits.reserve(out_.tasks.size());
   std::vector<uint32_t> touched, awaited_receives;
   size_t next_extra = 0;
   for (uint32_t t = 0; t < out_.tasks.size(); ++t) {
     Task& task = out_.tasks[t];
     const auto visit = [&](uint32_t awaited) {
-      const uint16_t stream = out_.tasks[awaited].stream;
+      const uint16_t stream = stream_of[awaited];
       if (stream == task.stream) {
         PIPER_CHECK(awaited <= t,
                     "an order that contradicts the data: " + std::string(context_.job->Text(task.name)));
@@ -331,8 +381,10 @@ void RoleBuilder::AddWaits() {
       }
       out_.waits.push_back(awaited);
     }
-    std::sort(out_.waits.begin() + task.first_wait, out_.waits.end());
-    out_.waits.erase(std::unique(out_.waits.begin() + task.first_wait, out_.waits.end()), out_.waits.end());
+    if (out_.waits.size() > task.first_wait + 1) {
+      std::sort(out_.waits.begin() + task.first_wait, out_.waits.end());
+      out_.waits.erase(std::unique(out_.waits.begin() + task.first_wait, out_.waits.end()), out_.waits.end());
+    }
     task.wait_count = static_cast<uint32_t>(out_.waits.size()) - task.first_wait;
     touched.clear();
     awaited_receives.clear();
@@ -342,9 +394,11 @@ void RoleBuilder::AddWaits() {
 void RoleBuilder::AddScratch() {
   for (runtime::Stream& stream : out_.streams) {
     int64_t bytes = 0;
+    std::vector<uint8_t> seen(out_.bodies.size(), 0);
     bool packs = false;  // some kernel wants the library's scratch: it lies behind that of the bodies
     for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t) {
       if (out_.tasks[t].kind != TaskKind::kCompute) continue;
+      if (std::exchange(seen[out_.tasks[t].argument], 1) != 0) continue;
       const runtime::Body& body = out_.bodies[out_.tasks[t].argument];
       bytes = std::max(bytes, body.scratch_bytes);
       for (uint32_t c = 0; c < body.call_count && !packs; ++c) {
