@@ -193,8 +193,9 @@ int main(int argc, char** argv) {
     }
   }
   // Warm: the heap keeps what it has once got from the system.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that is allowed
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
   const double library = LibraryMs();
   std::printf(
       "start of a process %.1f ms (wall clock), parsing std.schedules %.1f ms; neither is in the rows\n\n",

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -42,12 +44,18 @@ class Advance {
 
  private:
   static constexpr uint32_t kNoOrder = UINT32_MAX, kSeveral = UINT32_MAX - 1;
-  // Where an edge between templates leads from a node of microbatch mb: to node base + mb if begin <= mb <
-  // end; of step-level targets to node base; from step-level sources to nodes [base, base + count).
+  // Where an edge leads from a node of microbatch mb: to node base + mb if begin <= mb < end; where an end is
+  // step-level, to nodes [base, base + count).
   struct Target {
+    TemplateId to = 0;
     NodeId base = 0;
     int32_t begin = 0, end = 0;
     uint32_t count = 0;  // 0: by microbatch
+  };
+  struct Source {
+    NodeId first = 0;  // node of microbatch 0, were there one
+    uint32_t first_target = 0, target_count = 0;
+    uint32_t order = kNoOrder;  // that lists its nodes
   };
   struct Stream {
     uint32_t cursor = 0;
@@ -55,60 +63,64 @@ class Advance {
     bool entered = false;       // the head has been looked at
   };
 
-  // Which order lists each node, and which nodes are one atomic node.
+  // Which order lists the nodes of each template.
   bool IndexOrders() {
-    const NodeId count = dag_.node_count();
-    order_of_.assign(count, kNoOrder);
-    group_.assign(count, kNone);
-    pending_.assign(count, 0);
+    template_of_.resize(dag_.node_count());
+    sources_.resize(dag_.templates.size());
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      std::fill(template_of_.begin() + dag_.first_node[t], template_of_.begin() + dag_.first_node[t + 1], t);
+      sources_[t].first = dag_.first_node[t] - static_cast<NodeId>(dag_.templates[t].mb_begin);
+    }
+    pending_.assign(dag_.node_count(), 0);
     streams_.resize(dag_.orders.size());
     for (uint32_t o = 0; o < dag_.orders.size(); ++o) {
-      const std::vector<OrderItem>& items = dag_.orders[o].items;
-      for (size_t i = 0; i < items.size(); ++i) {
-        const NodeId node = items[i].node;
-        if (order_of_[node] == kNoOrder) {
-          order_of_[node] = o;
-        } else {
-          if (order_of_[node] != kSeveral) several_.emplace_back(node, order_of_[node]);
-          several_.emplace_back(node, o);
-          order_of_[node] = kSeveral;
+      for (const OrderItem& item : dag_.orders[o].items) {
+        ++pending_[item.node];
+        uint32_t& order = sources_[template_of_[item.node]].order;
+        if (order == o) continue;
+        if (order != kNoOrder) {
+          // Only collectives, one node each, stand in the orders of several hosts.
+          if (dag_.templates[template_of_[item.node]].node_count() != 1 || item.atomic != kNone) return false;
+          if (order != kSeveral) several_.emplace_back(item.node, order);
+          several_.emplace_back(item.node, o);
         }
-        if (items[i].atomic == kNone) continue;
-        const bool continues = i > 0 && items[i - 1].atomic == items[i].atomic;
-        const bool continued = i + 1 < items.size() && items[i + 1].atomic == items[i].atomic;
-        if (continues || continued) group_[node] = continues ? group_[items[i - 1].node] : node;
+        order = order == kNoOrder ? o : kSeveral;
       }
     }
+    // Listed once, or once a stream that has to come to it.
     std::sort(several_.begin(), several_.end());
-    for (const auto& [node, order] : several_) {
-      if (group_[node] != kNone) return false;
-      ++pending_[node];  // each of its streams has to come to it
+    std::vector<uint32_t> once(sources_.size(), 1);
+    for (const auto& [node, order] : several_) once[template_of_[node]] = 0;
+    for (const auto& [node, order] : several_) ++once[template_of_[node]];
+    for (NodeId node = 0; node < dag_.node_count(); ++node) {
+      if (pending_[node] != once[template_of_[node]]) return false;
+      if (pending_[node] == 1) pending_[node] = 0;
     }
-    return std::find(order_of_.begin(), order_of_.end(), kNoOrder) == order_of_.end();
+    return true;
   }
 
   void IndexEdges() {
-    template_of_.resize(dag_.node_count());
-    for (TemplateId t = 0; t < dag_.templates.size(); ++t)
-      std::fill(template_of_.begin() + dag_.first_node[t], template_of_.begin() + dag_.first_node[t + 1], t);
-    first_target_.assign(dag_.templates.size() + 1, 0);
-    for (const TemplateEdge& edge : dag_.edges) ++first_target_[edge.from + 1];
-    for (size_t t = 0; t < dag_.templates.size(); ++t) first_target_[t + 1] += first_target_[t];
+    for (const TemplateEdge& edge : dag_.edges) ++sources_[edge.from].target_count;
+    uint32_t next = 0;
+    for (Source& source : sources_) {
+      source.first_target = next;
+      next += std::exchange(source.target_count, 0);
+    }
     targets_.resize(dag_.edges.size());
-    std::vector<uint32_t> next(first_target_.begin(), first_target_.end() - 1);
     for (const TemplateEdge& edge : dag_.edges) {
       const NodeTemplate& from = dag_.templates[edge.from];
       const NodeTemplate& to = dag_.templates[edge.to];
-      Target& target = targets_[next[edge.from]++];
-      const NodeId first = dag_.first_node[edge.to];
+      Source& source = sources_[edge.from];
+      Target& target = targets_[source.first_target + source.target_count++];
+      target.to = edge.to;
       if (from.step_level() || to.step_level()) {
-        target.base = first;
+        target.base = dag_.first_node[edge.to];
         target.count = static_cast<uint32_t>(to.node_count());
         for (uint32_t i = 0; i < target.count; ++i)
-          pending_[first + i] += static_cast<uint32_t>(from.node_count());
+          pending_[target.base + i] += static_cast<uint32_t>(from.node_count());
         continue;
       }
-      target.base = first - static_cast<NodeId>(to.mb_begin);
+      target.base = sources_[edge.to].first;
       target.begin = std::max(from.mb_begin, to.mb_begin);
       target.end = std::min(from.mb_end, to.mb_end);
       for (int32_t mb = target.begin; mb < target.end; ++mb)
@@ -122,28 +134,30 @@ class Advance {
     std::sort(temporal_.begin(), temporal_.end());
   }
 
-  template <typename F>
+  template <typename F>  // visit(node, its template)
   void ForEachSuccessor(NodeId node, F visit) const {
-    const TemplateId t = template_of_[node];
-    const int32_t mb = dag_.templates[t].mb_begin + static_cast<int32_t>(node - dag_.first_node[t]);
-    for (uint32_t e = first_target_[t]; e < first_target_[t + 1]; ++e) {
-      const Target& target = targets_[e];
-      if (target.count == 0) {
-        if (mb >= target.begin && mb < target.end) visit(target.base + static_cast<NodeId>(mb));
+    const Source& source = sources_[template_of_[node]];
+    const auto mb = static_cast<int32_t>(node - source.first);
+    const Target* target = targets_.data() + source.first_target;
+    for (const Target* end = target + source.target_count; target != end; ++target) {
+      if (target->count == 0) {
+        if (mb >= target->begin && mb < target->end)
+          visit(target->base + static_cast<NodeId>(mb), target->to);
       } else {
-        for (uint32_t i = 0; i < target.count; ++i) visit(target.base + i);
+        for (uint32_t i = 0; i < target->count; ++i) visit(target->base + i, target->to);
       }
     }
     if (temporal_.empty()) return;
     for (auto it = std::lower_bound(temporal_.begin(), temporal_.end(), std::pair<NodeId, NodeId>(node, 0));
          it != temporal_.end() && it->first == node; ++it)
-      visit(it->second);
+      visit(it->second, template_of_[it->second]);
   }
 
-  // One thing less to wait for.
-  void Release(NodeId node) {
+  // One thing less to wait for. What an atomic node has run already counts below zero, which is never zero
+  // again.
+  void Release(NodeId node, TemplateId t) {
     if (--pending_[node] != 0) return;
-    uint32_t order = order_of_[node];
+    uint32_t order = sources_[t].order;
     if (order == kSeveral)
       order =
           std::lower_bound(several_.begin(), several_.end(), std::pair<NodeId, uint32_t>(node, 0))->second;
@@ -152,29 +166,41 @@ class Advance {
     ready_.push_back(order);
   }
 
-  void Complete(NodeId node) {
-    ++done_;
-    ForEachSuccessor(node, [&](NodeId to) {
-      if (group_[to] == kNone || group_[to] != group_[node]) Release(to);
-    });
+  // Edges within an atomic node hold nothing up, if they lead on in the order of its parts.
+  void IgnoreInner(std::span<const OrderItem> members) {
+    constexpr size_t kFew = 8;
+    const bool many = members.size() > kFew;
+    if (many) {
+      place_.resize(dag_.node_count(), 0);
+      for (uint32_t i = 0; i < members.size(); ++i) place_[members[i].node] = i + 1;
+    }
+    for (size_t i = 0; i < members.size(); ++i) {
+      ForEachSuccessor(members[i].node, [&](NodeId to, TemplateId) {
+        if (many) {
+          pending_[to] -= place_[to] > i;
+          return;
+        }
+        for (size_t k = i; k < members.size(); ++k) pending_[to] -= members[k].node == to;
+      });
+    }
+    if (!many) return;
+    for (const OrderItem& member : members) place_[member.node] = 0;
   }
 
   void AdvanceStream(uint32_t order) {
     Stream& stream = streams_[order];
     const std::vector<OrderItem>& items = dag_.orders[order].items;
     while (stream.cursor < items.size()) {
-      const NodeId head = items[stream.cursor].node;
+      const OrderItem& head = items[stream.cursor];
       uint32_t end = stream.cursor + 1;
-      if (group_[head] != kNone) {
-        while (end < items.size() && group_[items[end].node] == head) ++end;
+      if (head.atomic != kNone) {
+        while (end < items.size() && items[end].atomic == head.atomic) ++end;
       }
+      const bool several = sources_[template_of_[head.node]].order == kSeveral;
       if (!stream.entered) {
         stream.entered = true;
-        if (order_of_[head] == kSeveral) --pending_[head];
-        // Within an atomic node nothing waits.
-        for (uint32_t i = stream.cursor; end > stream.cursor + 1 && i < end; ++i) {
-          ForEachSuccessor(items[i].node, [&](NodeId to) { pending_[to] -= group_[to] == head; });
-        }
+        if (several) --pending_[head.node];
+        if (end > stream.cursor + 1) IgnoreInner({&head, end - stream.cursor});
       }
       for (uint32_t i = stream.cursor; i < end; ++i) {
         if (pending_[items[i].node] == 0) continue;
@@ -184,10 +210,16 @@ class Advance {
       const uint32_t begin = stream.cursor;
       stream.cursor = end;
       stream.entered = false;
-      if (order_of_[head] == kSeveral) {
-        for (auto it =
-                 std::lower_bound(several_.begin(), several_.end(), std::pair<NodeId, uint32_t>(head, 0));
-             it != several_.end() && it->first == head; ++it) {
+      // Streams take turns; what this one needs next time would be far by then.
+      __builtin_prefetch(items.data() + end + 8);
+      for (uint32_t i = begin; i < end; ++i) {
+        __builtin_prefetch(template_of_.data() + items[i].node + 16);
+        __builtin_prefetch(pending_.data() + items[i].node + 16, 1);
+      }
+      if (several) {
+        for (auto it = std::lower_bound(several_.begin(), several_.end(),
+                                        std::pair<NodeId, uint32_t>(head.node, 0));
+             it != several_.end() && it->first == head.node; ++it) {
           if (it->second == order) continue;
           Stream& other = streams_[it->second];
           ++other.cursor;
@@ -196,21 +228,22 @@ class Advance {
           ready_.push_back(it->second);
         }
       }
-      for (uint32_t i = begin; i < end; ++i) Complete(items[i].node);
+      done_ += end - begin;
+      for (uint32_t i = begin; i < end; ++i)
+        ForEachSuccessor(items[i].node, [&](NodeId to, TemplateId t) { Release(to, t); });
     }
   }
 
   const Dag& dag_;
-  std::vector<uint32_t> order_of_;                    // per node
-  std::vector<NodeId> group_;                         // per node: the first of its atomic node, or kNone
-  std::vector<std::pair<NodeId, uint32_t>> several_;  // (node, order) of nodes of several hosts, sorted
-  std::vector<uint32_t> pending_;                     // per node: what has to run, or come to it, before
-  std::vector<TemplateId> template_of_;
-  std::vector<uint32_t> first_target_;  // per template, into targets_
+  std::vector<TemplateId> template_of_;  // per node
+  std::vector<uint32_t> pending_;        // per node: what has to run, or come to it, before
+  std::vector<Source> sources_;          // per template
   std::vector<Target> targets_;
-  std::vector<std::pair<NodeId, NodeId>> temporal_;  // of this step, sorted
-  std::vector<Stream> streams_;                      // per order
+  std::vector<std::pair<NodeId, uint32_t>> several_;  // (node, order) of what several orders list, sorted
+  std::vector<std::pair<NodeId, NodeId>> temporal_;   // of this step, sorted
+  std::vector<Stream> streams_;                       // per order
   std::vector<uint32_t> ready_;
+  std::vector<uint32_t> place_;  // per node, used for atomic nodes of many parts: position in it, plus 1
   NodeId done_ = 0;
 };
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 
+// The inner functions of the loop, one after another on millions of tasks.
+#define PIPER_INLINE __attribute__((always_inline)) inline
+
 namespace piper::ir::simulation {
 
 using runtime::Task;
@@ -61,15 +64,16 @@ void EventLoop::BuildInstances(bool expand) {
     result_.timings.emplace_back(instance.program->tasks.size());
     RoleStatistics& statistics = result_.roles.emplace_back();
     statistics.peak_live_bytes = instance.program->live_bytes;
-    for (const Task& task : instance.program->tasks) {
-      if (task.kind == TaskKind::kSend) {
-        ++statistics.messages;
-        statistics.message_bytes = SaturatingAdd(statistics.message_bytes, task.bytes);
-      } else if (task.kind == TaskKind::kCollective) {
-        ++statistics.collectives;
-        statistics.collective_bytes = SaturatingAdd(statistics.collective_bytes, task.bytes);
-      }
-    }
+    ForEachTask(*instance.program, pairing_.kinds[instance.role],
+                KindBit(TaskKind::kSend) | KindBit(TaskKind::kCollective), [&](uint32_t, const Task& task) {
+                  if (task.kind == TaskKind::kSend) {
+                    ++statistics.messages;
+                    statistics.message_bytes = SaturatingAdd(statistics.message_bytes, task.bytes);
+                  } else if (task.kind == TaskKind::kCollective) {
+                    ++statistics.collectives;
+                    statistics.collective_bytes = SaturatingAdd(statistics.collective_bytes, task.bytes);
+                  }
+                });
     if (record_log_) result_.log.emplace_back(2 * instance.program->tasks.size());
   }
   for (uint32_t i = 0; i < instances_.size(); ++i) {
@@ -112,19 +116,19 @@ void EventLoop::BuildJoints(bool expand) {
           member_sets.emplace(std::move(members), static_cast<uint32_t>(member_sets.size())).first->second;
       slots.emplace_back(set, size);
     }
-    for (uint32_t t = 0; t < instance.program->tasks.size(); ++t) {
-      const Task& task = instance.program->tasks[t];
-      if (task.kind != TaskKind::kCollective) continue;
-      const auto [set, size] = slots[instance.program->collectives[task.argument].communicator];
-      const uint32_t pairing_joint = pairing_.partner[instance.role][t];
-      const auto [found, added] =
-          joints.emplace(std::make_pair(pairing_joint, set), static_cast<uint32_t>(joints_.size()));
-      if (added) joints_.emplace_back().expected = size;
-      Joint& joint = joints_[found->second];
-      joint.cost = std::max(joint.cost, task.cost);
-      joint.tasks.push_back(instance.first_task + t);
-      joint_of_[i].emplace_back(pairing_joint, found->second);
-    }
+    ForEachTask(*instance.program, pairing_.kinds[instance.role], KindBit(TaskKind::kCollective),
+                [&](uint32_t t, const Task& task) {
+                  if (task.kind != TaskKind::kCollective) return;
+                  const auto [set, size] = slots[instance.program->collectives[task.argument].communicator];
+                  const uint32_t pairing_joint = pairing_.partner[instance.role][t];
+                  const auto [found, added] = joints.emplace(std::make_pair(pairing_joint, set),
+                                                             static_cast<uint32_t>(joints_.size()));
+                  if (added) joints_.emplace_back().expected = size;
+                  Joint& joint = joints_[found->second];
+                  joint.cost = std::max(joint.cost, task.cost);
+                  joint.tasks.push_back(instance.first_task + t);
+                  joint_of_[i].emplace_back(pairing_joint, found->second);
+                });
     std::sort(joint_of_[i].begin(), joint_of_[i].end());
   }
 }
@@ -133,26 +137,27 @@ void EventLoop::BuildActivations() {
   activations_.resize(instances_.size());
   for (size_t i = 0; i < instances_.size(); ++i) {
     Activations& activations = activations_[i];
+    const std::vector<uint32_t>& kinds = pairing_.kinds[instances_[i].role];
     int32_t last = -1;
     uint32_t rows = 0;
-    for (const Task& task : instances_[i].program->tasks) {
-      if (task.kind != TaskKind::kCompute || task.key == kNone) continue;
+    ForEachTask(*instances_[i].program, kinds, KindBit(TaskKind::kCompute), [&](uint32_t, const Task& task) {
+      if (task.kind != TaskKind::kCompute || task.key == kNone) return;
       last = std::max(last, task.microbatch);
       PIPER_CHECK(task.key < (1u << 20), "stage copies are numbered densely");
       if (task.key >= activations.row_of_key.size()) activations.row_of_key.resize(task.key + 1, kNone);
       if (activations.row_of_key[task.key] == kNone) activations.row_of_key[task.key] = rows++;
-    }
+    });
     activations.columns = static_cast<uint32_t>(last + 2);
     activations.remaining.assign(size_t{rows} * activations.columns, 0);
     activations.live.assign(activations.remaining.size(), 0);
     // Without a backward pass (frozen, evaluation) an activation dies with its last forward task.
     std::vector<uint32_t> forward(activations.remaining.size(), 0);
-    for (const Task& task : instances_[i].program->tasks) {
-      if (task.kind != TaskKind::kCompute || task.key == kNone) continue;
+    ForEachTask(*instances_[i].program, kinds, KindBit(TaskKind::kCompute), [&](uint32_t, const Task& task) {
+      if (task.kind != TaskKind::kCompute || task.key == kNone) return;
       const bool backward =
           task.flag == static_cast<uint8_t>(Pass::kBI) || task.flag == static_cast<uint8_t>(Pass::kBW);
       ++(backward ? activations.remaining : forward)[activations.Slot(task)];
-    }
+    });
     for (size_t slot = 0; slot < forward.size(); ++slot) {
       if (activations.remaining[slot] > 0) continue;
       activations.remaining[slot] = forward[slot];
@@ -204,7 +209,7 @@ SimulationResult EventLoop::TakeResult() {
   return std::move(result_);
 }
 
-uint32_t EventLoop::GroupEnd(const StreamState& stream) const {
+PIPER_INLINE uint32_t EventLoop::GroupEnd(const StreamState& stream) const {
   if (stream.group_end != 0) return stream.group_end;
   const Instance& instance = instances_[stream.instance];
   const uint32_t atomic = TaskOf(instance, stream.head).atomic;
@@ -222,7 +227,7 @@ uint32_t EventLoop::JointOf(uint32_t instance_index, uint32_t task) const {
   return std::lower_bound(joints.begin(), joints.end(), std::make_pair(pairing_joint, 0u))->second;
 }
 
-bool EventLoop::WaitsMet(uint32_t stream_index) {
+PIPER_INLINE bool EventLoop::WaitsMet(uint32_t stream_index) {
   StreamState& stream = streams_[stream_index];
   const Instance& instance = instances_[stream.instance];
   const auto blocked_on = [&](uint32_t awaited) {
@@ -318,7 +323,7 @@ void EventLoop::StartCollective(Joint& joint) {
   joint.first_stream = kDone;
 }
 
-void EventLoop::Start(uint32_t stream_index, uint32_t task, const Task& row) {
+PIPER_INLINE void EventLoop::Start(uint32_t stream_index, uint32_t task, const Task& row) {
   const StreamState& stream = streams_[stream_index];
   Instance& instance = instances_[stream.instance];
   const uint32_t local = task - instance.first_task;
@@ -331,7 +336,7 @@ void EventLoop::Start(uint32_t stream_index, uint32_t task, const Task& row) {
   if (row.kind == TaskKind::kCompute && row.key != kNone) CountStart(stream.instance, row);
 }
 
-void EventLoop::End(uint32_t instance_index, uint32_t task, const Task& row) {
+PIPER_INLINE void EventLoop::End(uint32_t instance_index, uint32_t task, const Task& row) {
   Instance& instance = instances_[instance_index];
   const uint32_t local = task - instance.first_task;
   instance.timings[local].end = now_;
@@ -349,7 +354,7 @@ void EventLoop::End(uint32_t instance_index, uint32_t task, const Task& row) {
   }
 }
 
-void EventLoop::CountStart(uint32_t instance_index, const Task& row) {
+PIPER_INLINE void EventLoop::CountStart(uint32_t instance_index, const Task& row) {
   if (row.flag != static_cast<uint8_t>(Pass::kF)) return;
   Activations& activations = activations_[instance_index];
   uint8_t& live = activations.live[activations.Slot(row)];
@@ -358,7 +363,7 @@ void EventLoop::CountStart(uint32_t instance_index, const Task& row) {
   activations.peak = std::max(activations.peak, ++activations.now);
 }
 
-void EventLoop::CountEnd(uint32_t instance_index, const Task& row) {
+PIPER_INLINE void EventLoop::CountEnd(uint32_t instance_index, const Task& row) {
   Activations& activations = activations_[instance_index];
   const size_t slot = activations.Slot(row);
   const bool forward_only = (activations.live[slot] & 2) != 0;
@@ -368,16 +373,25 @@ void EventLoop::CountEnd(uint32_t instance_index, const Task& row) {
   if (--activations.remaining[slot] == 0 && (activations.live[slot] & 1) != 0) --activations.now;
 }
 
-void EventLoop::Advance(uint32_t stream_index, uint32_t count) {
+PIPER_INLINE void EventLoop::Advance(uint32_t stream_index, uint32_t count) {
   StreamState& stream = streams_[stream_index];
   stream.head += count;
   stream.wait_cursor = 0;
   stream.group_end = 0;
   stream.arrived = false;
-  if (stream.head < stream.end) ready_.push_back(stream_index);
+  if (stream.head >= stream.end) return;
+  // Hundreds of streams advance in turn: what each reads next would not be near when its turn comes.
+  const Instance& instance = instances_[stream.instance];
+  const uint32_t next = stream.head - instance.first_task;
+  for (uint32_t ahead = 1; ahead < 6; ++ahead) __builtin_prefetch(instance.tasks + next + ahead);
+  __builtin_prefetch(instance.timings + next + 4, 1);
+  __builtin_prefetch(waiter_.data() + stream.head + 16, 1);
+  __builtin_prefetch(instance.partners + next + 16);
+  __builtin_prefetch(instance.waits + instance.tasks[next].first_wait + 16);
+  ready_.push_back(stream_index);
 }
 
-void EventLoop::Schedule(Picoseconds time, uint32_t target) {
+PIPER_INLINE void EventLoop::Schedule(Picoseconds time, uint32_t target) {
   if (time == now_) {
     immediate_.push_back(target);
     return;
@@ -386,7 +400,7 @@ void EventLoop::Schedule(Picoseconds time, uint32_t target) {
   std::push_heap(heap_.begin(), heap_.end());
 }
 
-uint32_t EventLoop::InstanceOf(uint32_t task) const {
+PIPER_INLINE uint32_t EventLoop::InstanceOf(uint32_t task) const {
   uint32_t instance = instance_of_block_[task / kBlock];
   while (instance + 1 < instances_.size() && instances_[instance + 1].first_task <= task) ++instance;
   return instance;

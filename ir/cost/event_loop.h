@@ -21,7 +21,22 @@ struct Pairing {
   // other end is missing.
   std::vector<std::vector<uint32_t>> partner;  // [role][task]
   uint32_t joint_count = 0;
+  // Per stream: which kinds its tasks have, a bit a TaskKind. Most of what looks for one kind finds it on few
+  // streams.
+  std::vector<std::vector<uint32_t>> kinds;  // [role][stream]
 };
+constexpr uint32_t KindBit(runtime::TaskKind kind) { return 1u << static_cast<unsigned>(kind); }
+// Visits the tasks (index, row) of all streams that have one of `kinds`, ascending.
+template <typename F>
+void ForEachTask(const runtime::RankProgram& program, const std::vector<uint32_t>& stream_kinds,
+                 uint32_t kinds, F visit) {
+  for (size_t s = 0; s < program.streams.size(); ++s) {
+    if ((stream_kinds[s] & kinds) == 0) continue;
+    const runtime::Stream& stream = program.streams[s];
+    for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t)
+      visit(t, program.tasks[t]);
+  }
+}
 Pairing BuildPairing(std::span<const runtime::RankProgram> programs);
 
 struct Instance {

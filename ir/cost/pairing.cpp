@@ -14,10 +14,12 @@ using runtime::TaskKind;
 // The sends and the receives of one role by (key, microbatch).
 class MessageIndex {
  public:
-  explicit MessageIndex(const runtime::RankProgram& program) {
+  MessageIndex(const runtime::RankProgram& program, std::vector<uint32_t>* kinds) {
     int32_t last = -1;
+    kinds->assign(program.streams.size(), 0);
     for (uint32_t t = 0; t < program.tasks.size(); ++t) {
       const runtime::Task& task = program.tasks[t];
+      (*kinds)[task.stream] |= KindBit(task.kind);
       if (task.kind != TaskKind::kSend && task.kind != TaskKind::kRecv) continue;
       messages_.push_back(t);
       last = std::max(last, task.microbatch);
@@ -65,7 +67,8 @@ Pairing BuildPairing(std::span<const runtime::RankProgram> programs) {
   pairing.partner.resize(programs.size());
   std::vector<MessageIndex> messages;
   messages.reserve(programs.size());
-  for (const runtime::RankProgram& program : programs) messages.emplace_back(program);
+  pairing.kinds.resize(programs.size());
+  for (size_t r = 0; r < programs.size(); ++r) messages.emplace_back(programs[r], &pairing.kinds[r]);
   std::unordered_map<std::string_view, uint32_t> names;
   std::unordered_map<uint64_t, uint32_t> joints;  // (name, microbatch, occurrence)
   for (size_t r = 0; r < programs.size(); ++r) {
@@ -80,20 +83,21 @@ Pairing BuildPairing(std::span<const runtime::RankProgram> programs) {
     }
     if (program.collectives.empty()) continue;
     std::unordered_map<uint64_t, uint32_t> occurrences;
-    for (uint32_t t = 0; t < program.tasks.size(); ++t) {
-      const runtime::Task& task = program.tasks[t];
-      if (task.kind == TaskKind::kCollective) {
-        const uint32_t name =
-            names.emplace(program.collectives[task.argument].name, static_cast<uint32_t>(names.size()))
-                .first->second;
-        const uint64_t who = (uint64_t{name} << 32) | static_cast<uint32_t>(task.microbatch + 1);
-        const uint32_t occurrence = occurrences[who]++;
-        PIPER_CHECK(occurrence < (1u << 8) && name < (1u << 24), "too many collectives");
-        const uint64_t key = (uint64_t{occurrence} << 56) | who;
-        partner[t] = joints.emplace(key, pairing.joint_count).first->second;
-        pairing.joint_count = static_cast<uint32_t>(joints.size());
-      }
-    }
+    ForEachTask(
+        program, pairing.kinds[r], KindBit(TaskKind::kCollective),
+        [&](uint32_t t, const runtime::Task& task) {
+          if (task.kind == TaskKind::kCollective) {
+            const uint32_t name =
+                names.emplace(program.collectives[task.argument].name, static_cast<uint32_t>(names.size()))
+                    .first->second;
+            const uint64_t who = (uint64_t{name} << 32) | static_cast<uint32_t>(task.microbatch + 1);
+            const uint32_t occurrence = occurrences[who]++;
+            PIPER_CHECK(occurrence < (1u << 8) && name < (1u << 24), "too many collectives");
+            const uint64_t key = (uint64_t{occurrence} << 56) | who;
+            partner[t] = joints.emplace(key, pairing.joint_count).first->second;
+            pairing.joint_count = static_cast<uint32_t>(joints.size());
+          }
+        });
   }
   return pairing;
 }

@@ -71,7 +71,12 @@ uint32_t Arena::Split(uint32_t range, int64_t bytes) {
 
 uint32_t Arena::Take(int64_t bytes, uint32_t owner, std::vector<uint32_t>* former) {
   uint32_t range = kNull;
-  if (free_bytes_ >= bytes) {
+  // Mostly something of just this size was freed.
+  if (recent_bin_ < bins_.size() && bins_[recent_bin_].bytes == bytes && bins_[recent_bin_].first != kNull) {
+    range = bins_[recent_bin_].first;
+    RemoveFree(range);
+    if (ranges_[range].owner != kNull) former->push_back(ranges_[range].owner);
+  } else if (free_bytes_ >= bytes) {
     auto bin = std::lower_bound(bins_.begin(), bins_.end(), bytes,
                                 [](const Bin& b, int64_t size) { return b.bytes < size; });
     while (bin != bins_.end() && bin->first == kNull) ++bin;

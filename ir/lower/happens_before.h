@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -13,45 +14,84 @@
 namespace piper::ir {
 
 // Streams complete in order, as the executor runs them. Entries are `task index + 1`, 0: nothing of that
-// stream. Rows are padded to whole vectors of signed integers, which every instruction set compares.
+// stream. Rows are padded to whole vectors of signed integers, which every instruction set compares: of 16 bits
+// where the tasks can be counted so.
 class HappensBefore {
  public:
   HappensBefore(size_t tasks, size_t streams)
-      : stride_((streams + kLanes - 1) / kLanes * kLanes),
-        clocks_(tasks * stride_, 0),
-        last_(streams, runtime::kNone) {
+      : stride_((streams + kLanes - 1) / kLanes * kLanes), last_(streams, runtime::kNone) {
     PIPER_CHECK(tasks < INT32_MAX, "too many tasks of one role");
+    if (tasks < INT16_MAX) {
+      narrow_ = Clocks<int16_t>(tasks, streams, stride_);
+    } else {
+      wide_ = Clocks<int32_t>(tasks, streams, stride_);
+    }
   }
 
   // Call in an order that respects streams and waits, once a task.
   void Enter(uint32_t task, uint16_t stream, const uint32_t* waits, uint32_t wait_count,
              std::span<const runtime::Task> tasks) {
-    int32_t* clock = &clocks_[size_t{task} * stride_];
-    if (last_[stream] != runtime::kNone) Join(clock, last_[stream], stream);
+    const uint32_t before = last_[stream];
     last_[stream] = task;
-    for (uint32_t w = 0; w < wait_count; ++w) Join(clock, waits[w], tasks[waits[w]].stream);
+    if (narrow_.rows != nullptr) {
+      narrow_.Enter(task, stream, before, waits, wait_count, tasks, stride_);
+    } else {
+      wide_.Enter(task, stream, before, waits, wait_count, tasks, stride_);
+    }
   }
-  void AddWait(uint32_t task, uint32_t awaited, uint16_t awaited_stream) {
-    Join(&clocks_[size_t{task} * stride_], awaited, awaited_stream);
+  // Of the task of its stream that was entered last.
+  void AddWait(uint32_t task, uint16_t stream, uint32_t awaited, uint16_t awaited_stream) {
+    if (narrow_.rows != nullptr) {
+      narrow_.AddWait(task, stream, awaited, awaited_stream, stride_);
+    } else {
+      wide_.AddWait(task, stream, awaited, awaited_stream, stride_);
+    }
   }
   // Whether `earlier` is complete before `later` starts. `later` has been entered.
   bool Ordered(uint32_t earlier, uint16_t earlier_stream, uint32_t later) const {
-    return static_cast<int32_t>(earlier) < clocks_[size_t{later} * stride_ + earlier_stream];
+    const size_t at = size_t{later} * stride_ + earlier_stream;
+    return static_cast<int32_t>(earlier) < (narrow_.rows != nullptr ? narrow_.rows[at] : wide_.rows[at]);
   }
 
  private:
   static constexpr size_t kLanes = 8;
-  void Join(int32_t* clock, uint32_t task, uint16_t stream) {
-    const int32_t* other = &clocks_[size_t{task} * stride_];
-    for (size_t first = 0; first < stride_; first += kLanes) {
-      for (size_t s = 0; s < kLanes; ++s) {
-        clock[first + s] = clock[first + s] > other[first + s] ? clock[first + s] : other[first + s];
+  template <typename Entry>
+  struct Clocks {
+    Clocks() = default;
+    Clocks(size_t tasks, size_t streams, size_t stride)
+        : rows(std::make_unique_for_overwrite<Entry[]>(tasks * stride + 1)), now(streams * stride, 0) {}
+    void Enter(uint32_t task, uint16_t stream, uint32_t before, const uint32_t* waits, uint32_t wait_count,
+               std::span<const runtime::Task> tasks, size_t stride) {
+      Entry* clock = &now[size_t{stream} * stride];
+      if (before != runtime::kNone) clock[stream] = static_cast<Entry>(before + 1);
+      for (uint32_t w = 0; w < wait_count; ++w) Join(clock, waits[w], tasks[waits[w]].stream, stride);
+      Keep(task, clock, stride);
+    }
+    void AddWait(uint32_t task, uint16_t stream, uint32_t awaited, uint16_t awaited_stream, size_t stride) {
+      Entry* clock = &now[size_t{stream} * stride];
+      Join(clock, awaited, awaited_stream, stride);
+      Keep(task, clock, stride);
+    }
+    void Join(Entry* clock, uint32_t task, uint16_t stream, size_t stride) {
+      const Entry* other = &rows[size_t{task} * stride];
+      for (size_t first = 0; first < stride; first += kLanes) {
+        for (size_t s = first; s < first + kLanes; ++s) clock[s] = clock[s] > other[s] ? clock[s] : other[s];
+      }
+      const auto own = static_cast<Entry>(task + 1);
+      if (clock[stream] < own) clock[stream] = own;
+    }
+    void Keep(uint32_t task, const Entry* clock, size_t stride) {
+      Entry* row = &rows[size_t{task} * stride];
+      for (size_t first = 0; first < stride; first += kLanes) {
+        for (size_t s = first; s < first + kLanes; ++s) row[s] = clock[s];
       }
     }
-    clock[stream] = std::max(clock[stream], static_cast<int32_t>(task + 1));
-  }
+    std::unique_ptr<Entry[]> rows;  // one a task, once it was entered
+    std::vector<Entry> now;         // a row a stream: that of the task entered last
+  };
   size_t stride_;
-  std::vector<int32_t> clocks_;
+  Clocks<int16_t> narrow_;  // one of the two is used
+  Clocks<int32_t> wide_;
   std::vector<uint32_t> last_;
 };
 

@@ -171,7 +171,7 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
   }
   job->Seal();
   // A guard against ourselves, where it costs nothing to speak of.
-  constexpr size_t kGuarded = 5'000;
+  constexpr size_t kGuarded = 1'000;  // tasks of a role
   for (const std::span<const runtime::RankProgram> programs : {job->job().train, job->job().eval}) {
     for (const runtime::RankProgram& program : programs) {
       if (program.tasks.size() > kGuarded) continue;

@@ -67,20 +67,19 @@ class Packer {
         peak_(begin),
         rounded_(begin),
         rounded_peak_(begin),
-        range_(role.buffers.size(), kNone),
-        remaining_(role.buffers.size()),
-        offset_(role.buffers.size(), 0),
+        state_(role.buffers.size()),
         pending_(role.streams.size()),
         held_(role.streams.size()),
         group_peak_(role.streams.size(), 0),
-        first_added_(role.tasks.size(), kNone),
-        slot_bytes_(role.buffers.size(), 0) {
+        first_added_(role.tasks.size(), kNone) {
     bool grouped = false;
     for (const Task& task : role.tasks) grouped = grouped || task.atomic != kNone;
     if (grouped) holds_.resize(role.buffers.size());
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
-      remaining_[b] = users_.first[b + 1] - users_.first[b];
-      if (IsSlot(role.buffers[b])) slot_bytes_[b] = SlotBytes(role.buffers[b]);
+      state_[b].remaining = users_.first[b + 1] - users_.first[b];
+      if (!IsSlot(role.buffers[b])) continue;
+      state_[b].bytes = role.buffers[b].bytes;
+      state_[b].slot = SlotBytes(role.buffers[b]);
     }
   }
 
@@ -104,8 +103,8 @@ class Packer {
     role.live_bytes = live();
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
       if (!IsSlot(role.buffers[b])) continue;
-      PIPER_CHECK(remaining_[b] == 0, role.buffers[b].name);
-      role.buffers[b].offset = offset_[b];
+      PIPER_CHECK(state_[b].remaining == 0, role.buffers[b].name);
+      role.buffers[b].offset = state_[b].offset;
     }
     MergeWaits(role);
   }
@@ -128,9 +127,10 @@ class Packer {
     clock_.Enter(t, task.stream, role_.waits.data() + task.first_wait, task.wait_count, role_.tasks);
     // Within a fused node the part before this one is over; what it freed serves its successors only.
     if (InGroup(t) && !FirstOfGroup(t)) FreeWithinGroup(t - 1);
+    const uint32_t* operands = role_.task_operands.data() + task.first_operand;
     for (uint32_t i = 0; i < task.operand_count; ++i) {
-      const uint32_t b = role_.task_operands[task.first_operand + i];
-      if (range_[b] == kNone && slot_bytes_[b] != 0) Place(b, t);
+      const State& state = state_[operands[i]];
+      if (state.range == kNone && state.slot != 0) Place(operands[i], t);
     }
     peak_ = std::max(peak_, live_);
     if (!InGroup(t)) return;
@@ -143,24 +143,23 @@ class Packer {
   }
 
   void Place(uint32_t b, uint32_t t) {
-    const Buffer& buffer = role_.buffers[b];
     const Task& task = role_.tasks[t];
-    const int64_t bytes = slot_bytes_[b];
+    const int64_t bytes = state_[b].slot;
     former_.clear();
     uint32_t range = kNone;
     if (planned_ != nullptr) {
       range = 0;
-      offset_[b] = (*planned_)[b];
-      planned_end_ = std::max(planned_end_, offset_[b] + bytes);
-      owners_.Take(offset_[b], offset_[b] + bytes, b, &former_);
+      state_[b].offset = (*planned_)[b];
+      planned_end_ = std::max(planned_end_, state_[b].offset + bytes);
+      owners_.Take(state_[b].offset, state_[b].offset + bytes, b, &former_);
     } else if (InGroup(t)) {
       // Bytes that an earlier part has done with, if they fit exactly: all their users are ordered before
       // this part.
       std::vector<uint32_t>& own = pending_[task.stream];
       for (size_t i = 0; i < own.size() && range == kNone; ++i) {
         const uint32_t old = own[i];
-        if (slot_bytes_[old] != bytes) continue;
-        range = range_[old];
+        if (state_[old].slot != bytes) continue;
+        range = state_[old].range;
         former_.push_back(old);
         own.erase(own.begin() + static_cast<std::ptrdiff_t>(i));
       }
@@ -170,9 +169,9 @@ class Packer {
     } else if (planned_ == nullptr) {
       arena_.SetOwner(range, b);
     }
-    range_[b] = range;
-    if (planned_ == nullptr) offset_[b] = arena_.Offset(range);
-    live_ += buffer.bytes;
+    state_[b].range = range;
+    if (planned_ == nullptr) state_[b].offset = arena_.Offset(range);
+    live_ += state_[b].bytes;
     rounded_ += bytes;
     rounded_peak_ = std::max(rounded_peak_, rounded_);
     for (uint32_t old : former_) {
@@ -185,7 +184,7 @@ class Packer {
         if (!last || stream == task.stream || clock_.Ordered(user, stream, t)) continue;
         added_.push_back({user, first_added_[t]});
         first_added_[t] = static_cast<uint32_t>(added_.size() - 1);
-        clock_.AddWait(t, user, stream);
+        clock_.AddWait(t, task.stream, user, stream);
       }
     }
   }
@@ -202,7 +201,7 @@ class Packer {
     Free(t);
     for (uint32_t b : held_[task.stream]) {
       --holds_[b].count;
-      if (remaining_[b] > 0) FreeOne(b);
+      if (state_[b].remaining > 0) FreeOne(b);
     }
     held_[task.stream].clear();
     for (uint32_t b : pending_[task.stream]) Release(b);
@@ -215,9 +214,10 @@ class Packer {
     for (uint32_t i = 0; i < task.operand_count; ++i) FreeOne(role_.task_operands[task.first_operand + i]);
   }
   void FreeOne(uint32_t b) {
-    if (--remaining_[b] > 0 || slot_bytes_[b] == 0) return;
-    live_ -= role_.buffers[b].bytes;
-    rounded_ -= slot_bytes_[b];
+    State& state = state_[b];
+    if (--state.remaining > 0 || state.slot == 0) return;
+    live_ -= state.bytes;
+    rounded_ -= state.slot;
     Release(b);
   }
 
@@ -227,26 +227,26 @@ class Packer {
     const Task& task = role_.tasks[t];
     for (uint32_t i = 0; i < task.operand_count; ++i) {
       const uint32_t b = role_.task_operands[task.first_operand + i];
-      if (slot_bytes_[b] == 0) {
-        --remaining_[b];
+      if (state_[b].slot == 0) {
+        --state_[b].remaining;
         continue;
       }
       Hold& hold = holds_[b];
       const uint32_t own = hold.count > 0 && hold.stream == task.stream ? hold.count : 0;
-      if (remaining_[b] > own + 1) {
+      if (state_[b].remaining > own + 1) {
         hold.stream = hold.count > 0 && hold.stream != task.stream ? kNone : task.stream;
         ++hold.count;
         held_[task.stream].push_back(b);
         continue;
       }
-      remaining_[b] = 0;
-      live_ -= role_.buffers[b].bytes;
-      rounded_ -= slot_bytes_[b];
+      state_[b].remaining = 0;
+      live_ -= state_[b].bytes;
+      rounded_ -= state_[b].slot;
       pending_[task.stream].push_back(b);
     }
   }
   void Release(uint32_t b) {
-    if (planned_ == nullptr) arena_.Release(range_[b]);
+    if (planned_ == nullptr) arena_.Release(state_[b].range);
   }
 
   // Rebuilds the table of waits with the added ones.
@@ -280,9 +280,14 @@ class Packer {
   Arena arena_;
   int64_t live_, peak_;
   int64_t rounded_, rounded_peak_;  // with every slot at its full range; a little low while a fused node runs
-  std::vector<uint32_t> range_;     // per buffer, kNone before its first user
-  std::vector<uint32_t> remaining_;  // users to come
-  std::vector<int64_t> offset_;
+  struct State {
+    int64_t slot = 0;  // what its range takes; 0: the buffer is no slot
+    int64_t bytes = 0;
+    int64_t offset = 0;
+    uint32_t range = kNone;  // before its first user
+    uint32_t remaining = 0;  // users to come
+  };
+  std::vector<State> state_;                    // per buffer
   std::vector<std::vector<uint32_t>> pending_;  // per stream: freed within the fused node that runs
   struct Hold {
     uint32_t count = 0;
@@ -299,7 +304,6 @@ class Packer {
   };
   std::vector<Added> added_;
   std::vector<uint32_t> first_added_;  // per task: its list in added_
-  std::vector<int64_t> slot_bytes_;    // per buffer, 0: no slot
 };
 
 // Within a fiftieth of what is taken at once.

@@ -128,6 +128,12 @@ class RoleBuilder {
   std::vector<SlotClass> classes_;
   std::vector<uint32_t> operand_classes_;
   std::vector<uint32_t> slots_;  // [class][microbatch]: buffer
+  // Of operand_classes_: the static buffer, or where the class begins in slots_.
+  struct OperandRow {
+    uint32_t fixed;
+    size_t first_slot;
+  };
+  std::vector<OperandRow> operand_rows_;
   std::map<std::pair<RegionId, Pass>, uint32_t> body_index_;
   std::map<GroupId, uint32_t> peer_slot_;
   std::map<std::pair<GroupId, bool>, uint32_t> communicator_slot_;

@@ -124,8 +124,19 @@ void RoleBuilder::EmitItem(const OrderItem& item) {
     added.origin = origin;
     added.first_operand = static_cast<uint32_t>(out_.task_operands.size());
     added.operand_count = local.class_count;
+    const bool direct = std::any_of(local.direct.begin(), local.direct.end(), [&](const auto& one) {
+      return locals_[one.second].first_microbatch == microbatch;
+    });
+    const OperandRow* rows = operand_rows_.data() + local.first_class;
     for (uint32_t c = 0; c < local.class_count; ++c) {
-      out_.task_operands.push_back(BufferFor(local, c, microbatch));
+      uint32_t buffer = rows[c].fixed;
+      if (direct) {
+        buffer = BufferFor(local, c, microbatch);
+      } else if (buffer == kNone) {
+        buffer = slots_[rows[c].first_slot + static_cast<size_t>(microbatch)];
+        if (buffer == kNone) buffer = BufferFor(classes[c], microbatch);
+      }
+      out_.task_operands.push_back(buffer);
     }
     task = static_cast<uint32_t>(out_.tasks.size()) - 1;
     return;
@@ -221,6 +232,10 @@ void RoleBuilder::EmitStreams() {
     operands +=
         (local.class_count + (local.accumulator != kNone)) * static_cast<size_t>(local.node->node_count());
   }
+  for (uint32_t slot_class : operand_classes_) {
+    operand_rows_.push_back(
+        {classes_[slot_class].fixed, size_t{slot_class} * static_cast<size_t>(dag_.microbatches)});
+  }
   ReserveBuffers();
   out_.tasks.reserve(task_of_.size());
   local_of_task_.reserve(task_of_.size());
@@ -264,9 +279,10 @@ void RoleBuilder::EmitStreams() {
     // A fused node of which one task is left is an ordinary task.
     for (uint32_t i = stream.first_task; i < out_.tasks.size(); ++i) {
       const uint32_t atomic = out_.tasks[i].atomic;
+      if (atomic == kNone) continue;
       const bool before = i > stream.first_task && out_.tasks[i - 1].atomic == atomic;
       const bool after = i + 1 < out_.tasks.size() && out_.tasks[i + 1].atomic == atomic;
-      if (atomic != kNone && !before && !after) out_.tasks[i].atomic = kNone;
+      if (!before && !after) out_.tasks[i].atomic = kNone;
     }
     out_.streams.push_back(stream);
   }
@@ -309,9 +325,23 @@ void RoleBuilder::AddWaits() {
     }
     // Else one end is a collective, and the member that has both waits for all.
   }
-  const auto for_each_awaited = [&](const Local& local, int32_t microbatch, auto&& visit) {
-    for (uint32_t from : local.predecessors) {
-      const Local& producer = locals_[from];
+  // What a node waits for, in rows of its own: the locals lie far apart.
+  struct Producer {
+    uint32_t first_node;
+    int32_t mb_begin, mb_end;
+  };
+  std::vector<Producer> producers;
+  std::vector<std::pair<uint32_t, uint32_t>> producers_of;  // per local: [first, last)
+  for (const Local& local : locals_) {
+    const auto first = static_cast<uint32_t>(producers.size());
+    for (uint32_t from : local.predecessors)
+      producers.push_back({locals_[from].first_node, locals_[from].mb_begin, locals_[from].mb_end});
+    producers_of.emplace_back(first, static_cast<uint32_t>(producers.size()));
+  }
+  const auto for_each_awaited = [&](uint32_t l, int32_t microbatch, auto&& visit) {
+    const Local& local = locals_[l];
+    for (uint32_t p = producers_of[l].first; p < producers_of[l].second; ++p) {
+      const Producer& producer = producers[p];
       if (producer.mb_begin < 0) {
         visit(task_of_[producer.first_node - 1]);
       } else if (local.mb_begin >= 0) {
@@ -328,7 +358,7 @@ void RoleBuilder::AddWaits() {
   for (const Elided& elided : elided_) {
     const runtime::Stream& stream = out_.streams[elided.stream_index];
     if (elided.next_task >= stream.first_task + stream.task_count) continue;
-    for_each_awaited(locals_[elided.local], elided.microbatch,
+    for_each_awaited(elided.local, elided.microbatch,
                      [&](uint32_t awaited) { extra.emplace_back(elided.next_task, awaited); });
   }
   std::sort(extra.begin(), extra.end());
@@ -359,7 +389,7 @@ void RoleBuilder::AddWaits() {
     };
     if (local_of_task_[t] != kNone) {
       const Local& local = locals_[local_of_task_[t]];
-      for_each_awaited(local, task.microbatch, visit);
+      for_each_awaited(local_of_task_[t], task.microbatch, visit);
       for (uint32_t input : local.inputs) visit(load_of_.at(input)[static_cast<size_t>(task.microbatch)]);
     }
     for (; next_extra < extra.size() && extra[next_extra].first == t; ++next_extra)
