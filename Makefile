@@ -16,8 +16,9 @@ build: setup
 	@cmake --build $(BUILD)/release -j$(JOBS)
 
 # Compiles examples/gpt_1f1b.piper, trains it as 4 processes on real text, shows the timeline, samples a line.
-demo: build
-	@sh tools/demo.sh $(BUILD)/release $(BUILD)/demo $(TEXT)
+demo:
+	@begun=$$(date +%s); $(MAKE) --no-print-directory build && \
+	  PIPER_DEMO_BEGUN=$$begun sh tools/demo.sh $(BUILD)/release $(BUILD)/demo $(TEXT)
 
 # All tests, then the fast ones again under the address and undefined-behaviour sanitizers.
 test: build
@@ -40,6 +41,12 @@ soak: build
 # Measured ratios against what this machine has to compare with; see bench/README.md.
 bench: build
 	@sh bench/run.sh $(BUILD)/release
+
+# clang-tidy's short list (.clang-tidy) over the sources that differ from BASE; ALL=1: over all of them.
+BASE ?= main
+ALL  ?=
+tidy:
+	@sh tools/tidy.sh $(BUILD)/release "$(BASE)" $(if $(ALL),all)
 
 format:
 	@git ls-files '*.cpp' '*.h' | xargs clang-format -i

@@ -27,78 +27,33 @@ constexpr const char* kFunctionNames =
 
 constexpr const char* kTargetSource = R"(
 // Compiled with -march, as all the rest: what this program needs of the processor.
+#include "runtime/processor_target.h"
+
 namespace piper::generated {
 
-extern const unsigned kTargetFeatures;
-const unsigned kTargetFeatures = 0
-#ifdef __SSE4_2__
-                                 | 1u
-#endif
-#ifdef __AVX__
-                                 | 2u
-#endif
-#ifdef __AVX2__
-                                 | 4u
-#endif
-#ifdef __FMA__
-                                 | 8u
-#endif
-#ifdef __BMI2__
-                                 | 16u
-#endif
-#ifdef __AVX512F__
-                                 | 32u
-#endif
-#ifdef __AVX512BW__
-                                 | 64u
-#endif
-#ifdef __AVX512VL__
-                                 | 128u
-#endif
-    ;
+extern const runtime::FeatureSet kTargetFeatures;
+constexpr runtime::FeatureSet kFeatures = runtime::CompiledFeatures();
+const runtime::FeatureSet kTargetFeatures = kFeatures;
 
 }  // namespace piper::generated
 )";
 
 constexpr const char* kStartSource = R"(
 // The one source that is compiled without -march: it looks at the processor before anything else runs.
-#include <cstdio>
+#include "runtime/processor.h"
 
 namespace piper::generated {{
 
-extern const unsigned kTargetFeatures;
+extern const runtime::FeatureSet kTargetFeatures;
 int Run(int argc, char** argv);
 
-namespace {{
-
-constexpr const char* kTargetCpu = {};
-
-const char* MissingFeature() {{
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if ((kTargetFeatures & 1u) != 0 && !__builtin_cpu_supports("sse4.2")) return "sse4.2";
-  if ((kTargetFeatures & 2u) != 0 && !__builtin_cpu_supports("avx")) return "avx";
-  if ((kTargetFeatures & 4u) != 0 && !__builtin_cpu_supports("avx2")) return "avx2";
-  if ((kTargetFeatures & 8u) != 0 && !__builtin_cpu_supports("fma")) return "fma";
-  if ((kTargetFeatures & 16u) != 0 && !__builtin_cpu_supports("bmi2")) return "bmi2";
-  if ((kTargetFeatures & 32u) != 0 && !__builtin_cpu_supports("avx512f")) return "avx512f";
-  if ((kTargetFeatures & 64u) != 0 && !__builtin_cpu_supports("avx512bw")) return "avx512bw";
-  if ((kTargetFeatures & 128u) != 0 && !__builtin_cpu_supports("avx512vl")) return "avx512vl";
-#endif
-  return nullptr;
-}}
-
-}}  // namespace
 }}  // namespace piper::generated
 
 int main(int argc, char** argv) {{
-  if (const char* missing = piper::generated::MissingFeature(); missing != nullptr) {{
-    std::fprintf(stderr, "error: this program was compiled for %s, and this processor has no %s\n",
-                 piper::generated::kTargetCpu, missing);
-    std::fprintf(stderr, "hint: compile it again with piperc --target-cpu=x86-64-v2, or on this machine\n");
-    return 1;
-  }}
-  return piper::generated::Run(argc, argv);
+  using piper::generated::kTargetFeatures;
+  const int refused =
+      piper::runtime::CheckTarget({}, kTargetFeatures, piper::runtime::ProcessorFeatures(), stderr);
+  return refused != 0 ? refused : piper::generated::Run(argc, argv);
 }}
 )";
 

@@ -125,6 +125,8 @@ Status RunCommands(const std::vector<Command>& commands, int jobs) {
   return Ok();
 }
 
+int StopSignal() { return static_cast<int>(caught_signal); }
+
 int AvailableProcessors() {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -19,6 +19,8 @@ struct Command {
 // starts no more, ends those that run and waits for them. The error holds the failed command's output. No
 // children of the caller's own may be running: any that ends is taken for one of these.
 Status RunCommands(const std::vector<Command>& commands, int jobs);
+// The signal that ended the last RunCommands early, 0: none.
+int StopSignal();
 
 // The processors that this process may use; at least 1.
 int AvailableProcessors();

@@ -125,7 +125,7 @@ class AstBuilder {
   Stmt* BuildZero(const SyntaxNode& node);
   Stmt* BuildOrder(const SyntaxNode& node);
   Stmt* BuildRunMode(const SyntaxNode& node);
-  Expr* TakeSelector(Cursor& cursor);  // a term that must be a selector
+  Expr* TakeSelector(Cursor& cursor);  // an expression that must be a selector
   Expr* AsSelector(Expr* expr);
   bool SetOnce(bool already, SourceRange range, std::string_view what);
 

@@ -18,7 +18,7 @@ Expr* AstBuilder::AsSelector(Expr* expr) {
   return expr;
 }
 
-Expr* AstBuilder::TakeSelector(Cursor& cursor) { return AsSelector(BuildTerm(cursor.TakeNode())); }
+Expr* AstBuilder::TakeSelector(Cursor& cursor) { return AsSelector(TakeExpr(cursor)); }
 
 bool AstBuilder::SetOnce(bool already, SourceRange range, std::string_view what) {
   if (already) {
@@ -330,7 +330,7 @@ Stmt* AstBuilder::BuildRunMode(const SyntaxNode& node) {
   Cursor cursor(*this, node);
   cursor.Drop();
   run->mode = TakeName(cursor);
-  if (cursor.Skip(Tok::kHint)) run->hint = BuildTerm(cursor.TakeNode());
+  if (cursor.Skip(Tok::kHint)) run->hint = TakeExpr(cursor);
   if (cursor.Skip(Tok::kWhere)) run->where = TakeSelector(cursor);
   return run;
 }

@@ -172,7 +172,7 @@ class Dumper {
   }
 
   // A line that holds expressions, then the blocks that they contain.
-  void ExprLine(std::string text) {
+  void ExprLine(const std::string& text) {
     std::vector<const Block*> blocks = std::move(deferred_);
     deferred_.clear();
     Line(text);

@@ -58,7 +58,7 @@ ir::ValueId Interpreter::TensorOf(const Value& value, SourceRange range) {
   return parameter.value;
 }
 
-Value Interpreter::AddOperation(std::string_view kind, std::vector<ir::ValueId> operands,
+Value Interpreter::AddOperation(std::string_view kind, const std::vector<ir::ValueId>& operands,
                                 std::vector<ir::Attribute> attributes, SourceRange range) {
   if (graph_ == nullptr) {
     Fail(range, DiagKind::kBadOperation, fmt::format("the operation {} stands outside of a forward", kind));
@@ -308,7 +308,7 @@ Value Interpreter::CallOperation(const ir::OperationRule& rule, const CallExpr& 
     all.push_back(*slots[i]);
   }
   all.insert(all.end(), operands.begin(), operands.end());
-  return AddOperation(rule.name(), std::move(all), std::move(attributes), call.range);
+  return AddOperation(rule.name(), all, std::move(attributes), call.range);
 }
 
 Value Interpreter::EvalTag(TagExpr& expr) {

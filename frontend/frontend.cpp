@@ -11,6 +11,7 @@
 #include "frontend/resolver.h"
 #include "frontend/test_runner.h"
 #include "frontend/train.h"
+#include "ir/model/operations.h"
 
 namespace piper::frontend {
 
@@ -53,9 +54,17 @@ class Elaboration {
     if (names.empty()) return "it has none: write `train { model ..; on ..; using .. }`";
     std::string text;
     for (const std::string& name : names) {
-      text += (text.empty() ? "it has " : ", ") + (name.empty() ? "one without a name" : fmt::format("'{}'", name));
+      text += (text.empty() ? "it has " : ", ") +
+              (name.empty() ? "one without a name" : fmt::format("'{}'", name));
     }
     return text;
+  }
+
+  // The block's first word: the block itself is too long to point at.
+  static SourceRange Keyword(const RunDecl& run) {
+    SourceRange range = run.range;
+    range.end = std::min(range.end, range.begin + (run.run == RunKind::kEval ? 4 : 5));
+    return range;
   }
 
   // The train block that is asked for. Null after an error.
@@ -66,7 +75,8 @@ class Elaboration {
       if (decl->kind != DeclKind::kRun) continue;
       const auto& run = As<RunDecl>(*decl);
       if (run.run == RunKind::kInfer) {
-        diag_.Error(run.range, DiagKind::kUnsupported, "infer blocks are not built yet");
+        diag_.Error(Keyword(run), DiagKind::kUnsupported, "infer blocks are not run yet")
+            .Hint("a trained model generates text with `DIR/train --sample N --resume RUN`");
         return nullptr;
       }
       if (run.run != RunKind::kTrain) continue;
@@ -83,7 +93,18 @@ class Elaboration {
       return nullptr;
     }
     if (blocks.empty()) {
-      if (required) {
+      const RunDecl* eval = FindEval();
+      const bool whole =
+          eval != nullptr && std::any_of(eval->fields.begin(), eval->fields.end(), [&](const Field& f) {
+            return program_.ast.names.Text(f.name.name) == "model";
+          });
+      if (whole) return eval;
+      if (required && eval != nullptr) {
+        diag_
+            .Error(Keyword(*eval), DiagKind::kBadTrain,
+                   "there is no train block beside this eval block, and it does not say what to evaluate")
+            .Hint("alone it reads: eval { model ..; data ..; global_batch ..; on ..; using .. }");
+      } else if (required) {
         diag_.Error(start, DiagKind::kBadTrain, "the file has no train block, so there is nothing to run")
             .Hint("write `train { model ..; on ..; using .. }`");
       }
@@ -112,7 +133,8 @@ class Elaboration {
   }
 
   TrainBlock Train(const RunDecl& train) {
-    return EvaluateTrain(*interpreter_, train, FindEval(), &overrides_);
+    return EvaluateTrain(*interpreter_, train, train.run == RunKind::kEval ? nullptr : FindEval(),
+                         &overrides_);
   }
 
   // Puts a program together. `strategy`: if given, instead of the block's own.
@@ -123,7 +145,10 @@ class Elaboration {
     program.train = block.spec;
     std::shared_ptr<const ir::Graph> graph =
         interpreter_->BuildModel(block.model, block.spec.global_batch, block.model_range);
-    program.model = *graph;
+    program.model = block.evaluates ? ir::WithoutDropout(*graph) : *graph;
+    if (block.evaluates) {
+      for (ir::Parameter& parameter : program.model.parameters) parameter.frozen = true;
+    }
     program.topology = block.topology.as<TopologyObject>().topology;
     if (strategy != nullptr) {
       interpreter_->EvaluateStrategy(*strategy, range, program.model, program.topology, nullptr,
@@ -191,11 +216,12 @@ class Elaboration {
         ok = false;
         continue;
       }
-      bool again = std::any_of(overrides_.begin(), overrides_.end(), [&](const Override& other) {
-        return other.name == text.substr(0, equals);
-      });
+      bool again = std::any_of(overrides_.begin(), overrides_.end(),
+                               [&](const Override& other) { return other.name == text.substr(0, equals); });
       if (again) {
-        diag_.Error(whole, DiagKind::kBadOverride, fmt::format("--set gives '{}' twice", text.substr(0, equals)))
+        diag_
+            .Error(whole, DiagKind::kBadOverride,
+                   fmt::format("--set gives '{}' twice", text.substr(0, equals)))
             .Hint("remove one");
         ok = false;
         continue;

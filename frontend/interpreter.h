@@ -44,7 +44,7 @@ constexpr int kMaxCalls = 500;              // nested
 constexpr int64_t kMaxSteps = 4'000'000;    // of schedules alive in the directives
 constexpr int64_t kMaxDevices = 1'000'000;  // of a topology
 constexpr int64_t kMaxTextBytes = 1 << 20;
-constexpr int kMaxRefusals = 200;           // directives of a strategy, before the rest is given up
+constexpr int kMaxRefusals = 200;  // directives of a strategy, before the rest is given up
 constexpr size_t kMaxSlots = size_t{1} << 20;
 
 // A call in progress.
@@ -79,8 +79,8 @@ struct StrategySession {
   std::vector<std::string> lost;       // axes and tags that they would have named
 };
 
-// What would be a value of the wanted type ("an int", or `int` as declared); empty where nothing better than the kind's
-// own hint is known.
+// What would be a value of the wanted type ("an int", or `int` as declared); empty where nothing better than
+// the kind's own hint is known.
 std::string HintFor(std::string_view wanted, const Value& got);
 
 // A model graph under construction.
@@ -325,7 +325,7 @@ class Interpreter {
   Value CallForward(const Value& instance, const CallExpr* call, std::vector<Value>* args, SourceRange range);
   // `first`: the value of the first argument, if it is evaluated already.
   Value CallOperation(const ir::OperationRule& rule, const CallExpr& call, const Value* first = nullptr);
-  Value AddOperation(std::string_view kind, std::vector<ir::ValueId> operands,
+  Value AddOperation(std::string_view kind, const std::vector<ir::ValueId>& operands,
                      std::vector<ir::Attribute> attributes, SourceRange range);
   Value TensorArithmetic(BinaryOp op, const Value& left, const Value& right, SourceRange range);
   ir::ValueId TensorOf(const Value& value, SourceRange range);

@@ -10,7 +10,6 @@
 namespace piper::frontend {
 
 using ir::DiagKind;
-using ir::UnitKind;
 
 namespace {
 
@@ -438,7 +437,8 @@ Value Sgd(Interpreter& in, NativeCall& call) {
   spec.matrices_only = args.Flag(4, false);
   spec.parameter_names = Patterns(in, args, 5);
   if (!(spec.momentum >= 0 && spec.momentum < 1)) args.Range(1, "lies in [0, 1)", DiagKind::kBadOptimizer);
-  if (spec.nesterov && spec.momentum == 0) args.Range(2, "needs a positive momentum", DiagKind::kBadOptimizer);
+  if (spec.nesterov && spec.momentum == 0)
+    args.Range(2, "needs a positive momentum", DiagKind::kBadOptimizer);
   if (spec.weight_decay < 0) args.Range(3, "must not be negative", DiagKind::kBadOptimizer);
   return MakeOptimizer(std::move(spec));
 }

@@ -333,7 +333,8 @@ Value Interpreter::EvalBy(const Value& left, const Expr& right, SourceRange rang
 
 // ---- steps
 
-void Interpreter::Yield(Value value, SourceRange range, ir::Schedule* sink) {
+// By value: what a call returned and nobody else holds is moved out of.
+void Interpreter::Yield(Value value, SourceRange range, ir::Schedule* sink) {  // NOLINT(performance-*)
   Burn(1, range);
   if (value.is(ValueKind::kSelector)) {
     ir::StepSelector& selector = value.as<SelectorObject>().selector;

@@ -225,6 +225,8 @@ void ReportSyntaxFailure(const SyntaxFailure& failure, const std::vector<Token>&
   }
   if (found.kind == Tok::kAssign && Has(failure.expected, Tok::kRparen)) {
     error.Hint("'=' gives an argument its value; to compare, write '=='");
+  } else if (found.kind == Tok::kAssign && Has(failure.expected, Tok::kRbracket)) {
+    error.Hint("'=' follows the name that begins an entry; join selectors instead: [a] or [b = 0..2]");
   } else if (found.kind == Tok::kKey && Has(failure.expected, Tok::kInt)) {
     error.Hint("'=' binds a name in argument lists and selectors only; to compare, write '=='");
   } else if (at_top) {

@@ -22,9 +22,14 @@ class TrainEvaluator {
   TrainBlock Run(const RunDecl& train, const RunDecl* eval) {
     block_.unit = &in_.resolved().Unit(&train);
     block_.spec.range = train.range;
+    block_.evaluates = train.run == RunKind::kEval;
     size_t errors = in_.diag().error_count();
-    Fields(train, {"model", "data", "global_batch", "steps", "optimizer", "clip", "seed", "eval_every",
-                   "eval_batches", "checkpoint_every", "on", "using"});
+    if (block_.evaluates) {
+      Fields(train, {"model", "data", "global_batch", "batches", "seed", "on", "using"});
+    } else {
+      Fields(train, {"model", "data", "global_batch", "steps", "optimizer", "clip", "seed", "eval_every",
+                     "eval_batches", "checkpoint_every", "on", "using"});
+    }
     if (eval != nullptr) {
       block_.unit = &in_.resolved().Unit(eval);
       Fields(*eval, {"every", "batches", "data"});
@@ -33,19 +38,26 @@ class TrainEvaluator {
     auto require = [&](bool present, std::string_view name, std::string_view example) {
       if (present || Seen(train, name)) return;
       in_.Report(NameRange(train), DiagKind::kBadTrain,
-                 fmt::format("the train block does not say '{}'", name))
+                 fmt::format("the {} block does not say '{}'", block_.evaluates ? "eval" : "train", name))
           .Hint(std::string(example));
     };
     require(false, "model", "for example `model net`, with `model net = gpt.GPT(..)` above");
     require(false, "on", "for example `on topologies.local(ranks = 4)`");
     require(false, "using", "for example `using strategies.data_parallel(2)`");
     require(false, "global_batch", "for example `global_batch 32`: the samples of a step over all ranks");
-    if (block_.spec.optimizers.empty() && !Seen(train, "optimizer")) {
+    if (block_.spec.optimizers.empty() && !Seen(train, "optimizer") && !block_.evaluates) {
       in_.Report(NameRange(train), DiagKind::kBadTrain, "the train block does not say 'optimizer'")
           .Hint("for example `optimizer adamw(lr = 1e-3)`");
     }
+    if (block_.evaluates) {
+      // Its data is what is validated: a program of it evaluates checkpoints as one with a train block does.
+      if (block_.spec.data.validation_path.empty()) block_.spec.data.validation_path = block_.spec.data.path;
+      block_.spec.data.validation = 0;
+      block_.spec.eval_every = 1;
+      block_.spec.eval_batches = std::max<int64_t>(block_.spec.eval_batches, 1);
+    }
     bool validates = block_.spec.data.validation > 0 || !block_.spec.data.validation_path.empty();
-    if (block_.spec.eval_every > 0 && !validates) {
+    if (block_.spec.eval_every > 0 && !validates && !block_.evaluates) {
       in_.Report(block_.spec.data.range.valid() ? block_.spec.data.range : train.range, DiagKind::kBadData,
                  "an evaluation is asked for, but no validation data is set apart")
           .Hint("write `data text(\"..\", validation = 5 %)`");
@@ -100,7 +112,7 @@ class TrainEvaluator {
         if (!field.block.empty() || field.per.name != kNoName) {
           in_.Fail(field.range, DiagKind::kBadTrain, fmt::format("'{}' has no settings", name));
         }
-        Set(name, field, run.run == RunKind::kEval);
+        Set(name, field, run.run == RunKind::kEval && !block_.evaluates);
       } catch (const Abort&) {
       }
     }
@@ -121,9 +133,10 @@ class TrainEvaluator {
     std::string name = in_.Text(field.name.name);
     int64_t count = in_.IntOf(Eval(field), field.value->range, fmt::format("'{}'", name));
     if (count < least || count > kMaxCount) {
-      in_.Fail(field.value->range, DiagKind::kBadTrain,
-               fmt::format("'{}' is {}, but must be at {}", name, count,
-                           count < least ? fmt::format("least {}", least) : fmt::format("most {}", kMaxCount)));
+      in_.Fail(
+          field.value->range, DiagKind::kBadTrain,
+          fmt::format("'{}' is {}, but must be at {}", name, count,
+                      count < least ? fmt::format("least {}", least) : fmt::format("most {}", kMaxCount)));
     }
     return count;
   }

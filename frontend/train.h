@@ -25,10 +25,11 @@ struct TrainBlock {
   SourceRange model_range, topology_range;
   const Field* strategy = nullptr;  // evaluated last, with overrides in force
   const FunctionInfo* unit = nullptr;
+  bool evaluates = false;  // an eval block alone: forward passes over its data, nothing is trained
 };
 
 // Evaluates the fields of a train block and of the eval block (may be null). Reports several errors, then
-// throws.
+// throws. An eval block that stands alone is given as `train`: it says what a run needs but for training.
 TrainBlock EvaluateTrain(Interpreter& interpreter, const RunDecl& train, const RunDecl* eval,
                          std::vector<Override>* overrides);
 

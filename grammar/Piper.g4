@@ -87,7 +87,7 @@ fields : '{' (';' | field ';')* '}' ;
 
 field : word ('per' word | '=' fieldValue | fieldValue | fields)? ;
 
-fieldValue : expr ('where' term)? fields? ;
+fieldValue : expr ('where' expr)? fields? ;
 
 testDecl : 'test' STRING ('for' clause (',' clause)*)? block ;
 
@@ -197,12 +197,12 @@ splitDirective : 'split' bracket? word ('by' word)? 'into' splitPart (',' splitP
 
 splitPart : expr ('into' expr)? 'as' word 'uneven'? ;
 
-placeDirective : 'place' term 'on' expr ;
+placeDirective : 'place' expr 'on' expr ;
 
 shardDirective : 'shard' word ('|' word)* 'over' expr shardClause* ;
 
 shardClause
-  : 'where' term
+  : 'where' expr
   | 'as' word
   | 'via' word
   | 'capacity' term
@@ -213,31 +213,31 @@ zeroDirective : 'zero' zeroLevel selector? zeroClause* fields? ;
 
 zeroLevel : INT | word | '(' expr ')' ;
 
-zeroClause : 'per' word | 'as' word | 'where' term ;
+zeroClause : 'per' word | 'as' word | 'where' expr ;
 
 selector : bracket suffix* ;
 
 orderDirective : 'order' 'on' expr block ;
 
-edgeDirective : 'edge' term '->' term ('distance' expr)? ;
+edgeDirective : 'edge' expr '->' expr ('distance' expr)? ;
 
-limitDirective : 'limit' expr 'live' term ('per' word)? ;
+limitDirective : 'limit' expr 'live' expr ('per' word)? ;
 
-streamDirective : 'stream' term 'on' word ;
+streamDirective : 'stream' expr 'on' word ;
 
-recomputeDirective : 'recompute' term ('keep' term)? ;
+recomputeDirective : 'recompute' expr ('keep' expr)? ;
 
-offloadDirective : 'offload' term 'to' word fields? ;
+offloadDirective : 'offload' expr 'to' word fields? ;
 
-freezeDirective : 'freeze' term ;
+freezeDirective : 'freeze' expr ;
 
 optimizerDirective : 'optimizer' word ;
 
-runDirective : 'run' word ('hint' term)? ('where' term)? ;
+runDirective : 'run' word ('hint' expr)? ('where' expr)? ;
 
 numericsDirective : 'numerics' word ;
 
-costDirective : 'cost' term '=' expr ;
+costDirective : 'cost' expr '=' expr ;
 
 slowdownDirective : 'slowdown' word 'with' word '=' expr ;
 

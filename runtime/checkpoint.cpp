@@ -12,6 +12,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "kernels/finite.h"
 #include "runtime/safetensors.h"
 
 #define XXH_INLINE_ALL
@@ -144,7 +145,22 @@ std::vector<int64_t> Steps(const std::string& directory) {
   return steps;
 }
 
-Status WriteShard(const Executor& executor, int directory, uint32_t index, uint32_t count) {
+// A gradient can be finite and its update not: such a state must not take the place of a good one.
+Status CheckFinite(const Executor& executor, const TensorView& tensor, uint64_t steps_done) {
+  const int64_t element =
+      tensor.dtype == "F32"
+          ? kernels::first_non_finite(reinterpret_cast<const float*>(tensor.data), tensor.bytes / 4)
+      : tensor.dtype == "F64"
+          ? kernels::first_non_finite(reinterpret_cast<const double*>(tensor.data), tensor.bytes / 8)
+          : -1;
+  if (element < 0) return {};
+  return InputError("after step " + std::to_string(steps_done) + " '" + tensor.name + "' on rank " +
+                    std::to_string(executor.rank()) + " is not finite, at element " +
+                    std::to_string(element) + ": no checkpoint is written, those before stay");
+}
+
+Status WriteShard(const Executor& executor, int directory, uint32_t index, uint32_t count,
+                  uint64_t steps_done) {
   std::vector<TensorView> values, states;
   for (const Parameter& parameter : executor.program().parameters) {
     if (parameter.owner == 0 || executor.row().replica != 0) continue;
@@ -157,6 +173,9 @@ Status WriteShard(const Executor& executor, int directory, uint32_t index, uint3
   }
   for (auto* tensors : {&values, &states}) {
     if (tensors->empty()) continue;
+    for (const TensorView& tensor : *tensors) {
+      PIPER_RETURN_IF_ERROR(CheckFinite(executor, tensor, steps_done));
+    }
     std::map<std::string, std::string> metadata = {{"format", "pt"}};
     for (const TensorView& tensor : *tensors) {
       metadata["xxh3." + tensor.name] = Hex(XXH3_64bits(tensor.data, static_cast<size_t>(tensor.bytes)));
@@ -247,7 +266,7 @@ Status Publish(const std::string& directory, const std::string& temporary, uint6
 Result<json> ReadJson(int directory, const std::string& path, const std::string& name) {
   auto wrong = [&](const std::string& what) { return InputError("'" + path + "/" + name + "': " + what); };
   int fd = openat(directory, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return wrong(std::string("cannot open: ") + std::strerror(errno));
+  if (fd < 0) return IoError("'" + path + "/" + name + "': cannot open: " + std::strerror(errno));
   struct stat info;
   std::string text;
   bool good = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size <= kMaxManifest;
@@ -301,7 +320,8 @@ Status SaveCheckpoint(Executor& executor, Transport& transport, const std::strin
   Directory made(temporary);
   if (!made.ok()) return discard(SystemError("open", temporary));
   if (owned > 0) {
-    if (Status written = WriteShard(executor, made.fd(), own, shards); !written.ok()) return discard(written);
+    if (Status written = WriteShard(executor, made.fd(), own, shards, steps_done); !written.ok())
+      return discard(written);
   }
   Status met = transport.Exchange(&owned, counts.data(), sizeof owned);
   if (!met.ok()) return transport.rank() == 0 ? discard(met) : met;
@@ -338,12 +358,12 @@ Result<std::string> FindCheckpoint(const std::string& argument, const std::strin
   std::vector<int64_t> steps = directory.empty() ? std::vector<int64_t>{} : Steps(directory);
   if (!steps.empty()) return directory + "/step-" + std::to_string(steps.back());
   if (argument == "auto") return std::string();
-  return InputError("'" + argument + "' holds no checkpoint (a directory step-N with a manifest.json)");
+  return IoError("'" + argument + "' holds no checkpoint (a directory step-N with a manifest.json)");
 }
 
 Result<CheckpointInfo> ReadCheckpointInfo(const std::string& path) {
   Directory directory(path);
-  if (!directory.ok()) return InputError("cannot open checkpoint '" + path + "': " + std::strerror(errno));
+  if (!directory.ok()) return IoError("cannot open checkpoint '" + path + "': " + std::strerror(errno));
   Result<json> manifest = ReadJson(directory.fd(), path, "manifest.json");
   if (!manifest.ok()) return manifest.status();
   CheckpointInfo info;
@@ -361,7 +381,7 @@ Result<CheckpointInfo> ReadCheckpointInfo(const std::string& path) {
 
 Status LoadCheckpoint(const std::string& path, Executor& executor, bool parameters_only) {
   Directory directory(path);
-  if (!directory.ok()) return InputError("cannot open checkpoint '" + path + "': " + std::strerror(errno));
+  if (!directory.ok()) return IoError("cannot open checkpoint '" + path + "': " + std::strerror(errno));
   Result<json> manifest = ReadJson(directory.fd(), path, "manifest.json");
   if (!manifest.ok()) return manifest.status();
   if (!manifest->contains("tensors") || !(*manifest)["tensors"].is_object()) {

@@ -24,8 +24,13 @@ uint64_t Hash(uint64_t a, uint64_t b) {
   return z ^ (z >> 31);
 }
 
+// What a file holds is wrong.
 Status FileError(const std::string& path, const std::string& what) {
   return InputError("data file '" + path + "': " + what);
+}
+// There is no such file, or it cannot be read.
+Status AccessError(const std::string& path, const std::string& what) {
+  return IoError("data file '" + path + "': " + what);
 }
 
 // Reads exactly `bytes`; false at the end of the file or on an error.
@@ -152,7 +157,7 @@ Result<std::vector<std::string>> ExpandPath(const std::string& path) {
     int failed = glob(part.c_str(), GLOB_ERR, nullptr, &found);
     for (size_t i = 0; failed == 0 && i < found.gl_pathc; ++i) files.push_back(found.gl_pathv[i]);
     globfree(&found);
-    if (failed != 0) return InputError("data path '" + part + "' matches no file");
+    if (failed != 0) return IoError("data path '" + part + "' matches no file");
   }
   if (files.empty()) return InputError("no data: the path is empty");
   return files;
@@ -168,10 +173,11 @@ Result<std::unique_ptr<TokenStream>> TokenStream::Open(DataKind kind, const std:
     file.path = name;
     // Without O_NONBLOCK a named pipe would make the open wait for a writer.
     file.fd = open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file.fd < 0) return FileError(name, std::string("cannot open: ") + std::strerror(errno));
+    if (file.fd < 0) return AccessError(name, std::string("cannot open: ") + std::strerror(errno));
     stream->files_.push_back(file);  // which the stream now closes
     struct stat info;
-    if (fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) return FileError(name, "is not a regular file");
+    if (fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode))
+      return AccessError(name, "is not a regular file");
     File& kept = stream->files_.back();
     int64_t bytes = info.st_size;
     if (kind == DataKind::kTokenShards) {

@@ -78,7 +78,8 @@ struct StepOutcome {
   // Without clipping: the squares of the gradients that this rank updated and counts for the job.
   bool squares_known = false;
   ExactSum squares;
-  bool finite = true;  // false: a loss or gradient was not finite, updates from there on did not happen
+  bool updated = false;  // a parameter of this rank is no longer what it was before the step
+  bool finite = true;    // false: a loss or gradient was not finite, updates from there on did not happen
 };
 
 // Sizes and counts, for reports and for comparison with the compiler's prediction. Counts are of train

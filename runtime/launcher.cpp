@@ -310,7 +310,7 @@ Result<std::unique_ptr<Segment>> Host(const RankIdentity& identity, uint64_t pla
   Result<std::unique_ptr<Segment>> segment = Segment::CreateShared(identity.size, plan);
   if (!segment.ok()) return segment;
   // Siblings that already have the segment see how this rank fares from the first moment.
-  (*segment)->control(0).pid.store(static_cast<uint32_t>(getpid()));
+  if (Status entered = (*segment)->Enter(0); !entered.ok()) return entered;
   auto fail = [&](const Status& status) {
     (*segment)->header().reported.store(1);  // this rank reports it
     (*segment)->Abort(status.code(), status.message());
@@ -374,7 +374,7 @@ Result<std::unique_ptr<Segment>> Visit(const RankIdentity& identity, uint64_t pl
     int fd = ReceiveDescriptor(host.fd());
     if (fd < 0) return PeerError("rank 0 turned this rank away: its own message says why");
     Result<std::unique_ptr<Segment>> segment = Segment::Attach(fd, identity.size, plan);
-    if (segment.ok()) (*segment)->control(identity.rank).pid.store(static_cast<uint32_t>(getpid()));
+    if (segment.ok()) PIPER_RETURN_IF_ERROR((*segment)->Enter(identity.rank));
     return segment;
   }
   return PeerError("rank 0 did not come in time");

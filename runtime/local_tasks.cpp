@@ -245,6 +245,7 @@ void Executor::State::UpdateOne(ProgramState& program, const Parameter& paramete
   const std::byte* gradient = At(program, parameter.gradient);
   auto at = [&](uint32_t buffer) { return buffer == kNone ? nullptr : At(program, buffer); };
   const Optimizer& optimizer = job().optimizers[parameter.optimizer];
+  outcome.updated = true;
   if (type == ElementType::kF64) {
     UpdateParameter(optimizer, step, parameter.weight_decay, reinterpret_cast<const double*>(gradient),
                     reinterpret_cast<double*>(at(parameter.value)),

@@ -117,7 +117,7 @@ Status TrainRank(const Job& job, uint32_t rank, const RunOptions& options, Trans
     Result<std::string> path = FindCheckpoint(options.resume, options.out);
     if (!path.ok()) return path.status();
     if (path->empty() && options.eval_only)
-      return InputError("'" + options.out + "' holds no checkpoint to evaluate");
+      return IoError("'" + options.out + "' holds no checkpoint to evaluate");
     if (!path->empty()) {
       Result<CheckpointInfo> info = ReadCheckpointInfo(*path);
       if (!info.ok()) return info.status();

@@ -20,18 +20,26 @@ int64_t FirstNonFinite(const std::byte* data, int64_t bytes, ElementType type) {
 
 // Sets `suspect` where an operand is bad before the task runs.
 void Executor::State::BeforeChecked(ProgramState& program, const Task& task, bool& suspect) {
-  for (uint32_t i = 0; i < task.operand_count; ++i) {
-    uint32_t index = program.program->task_operands[task.first_operand + i];
+  auto look = [&](uint32_t index) {
     const Buffer& buffer = program.program->buffers[index];
     auto health = static_cast<Health>(program.health[index].load());
-    // The first term of a fold overwrites what stands there.
-    if (i == 0 && task.kind == TaskKind::kAccumulate && task.flag != 0) continue;
     if (health == Health::kUnknown) {
       health =
           FirstNonFinite(At(program, index), buffer.bytes, buffer.type) >= 0 ? Health::kBad : Health::kFinite;
       program.health[index].store(static_cast<uint8_t>(health));
     }
     suspect |= health == Health::kBad;
+  };
+  // Not operands, but what it reads: a norm of gradients that are bad is nobody's first fault.
+  if (task.kind == TaskKind::kSumSquares) {
+    for (const Parameter& parameter : program.program->parameters) {
+      if (parameter.gradient != kNone) look(parameter.gradient);
+    }
+  }
+  for (uint32_t i = 0; i < task.operand_count; ++i) {
+    // The first term of a fold overwrites what stands there.
+    if (i == 0 && task.kind == TaskKind::kAccumulate && task.flag != 0) continue;
+    look(program.program->task_operands[task.first_operand + i]);
   }
 }
 
@@ -74,13 +82,15 @@ void Executor::State::AfterChecked(ProgramState& program, const Task& task, bool
 Status Executor::FindNonFinite(uint64_t step, std::string& finding) {
   State& state = *state_;
   state.finding.clear();
+  const bool updated = state.outcome.updated;  // of the step that is about to be repeated
   for (const Parameter& parameter : state.train.program->parameters) {
     const Buffer& buffer = state.train.program->buffers[parameter.value];
     int64_t element = FirstNonFinite(state.At(state.train, parameter.value), buffer.bytes, buffer.type);
     if (element >= 0) {
-      state.finding = std::string("parameter '") + parameter.name + "' on rank " +
-                      std::to_string(state.setup.rank) + " was not finite before the step, at element " +
-                      std::to_string(element);
+      state.finding =
+          std::string("parameter '") + parameter.name + "' on rank " + std::to_string(state.setup.rank) +
+          (updated ? " is not finite, at element " : " was not finite before the step, at element ") +
+          std::to_string(element);
       break;
     }
   }

@@ -49,6 +49,7 @@ void Executor::State::Restore(ProgramState& program) {
       std::memcpy(At(program, buffer), At(program, parameter.saved) + at, static_cast<size_t>(bytes));
     });
   }
+  outcome.updated = false;
 }
 
 void Executor::State::Validate(ProgramState& program, const Task& task) {

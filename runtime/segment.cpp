@@ -17,7 +17,7 @@ namespace piper::runtime {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr uint32_t kMaxLocalRanks = 1024;
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -142,6 +142,29 @@ Segment::~Segment() {
   if (arenas_ != nullptr) munmap(arenas_, arena_bytes_);
   if (base_ != nullptr) munmap(base_, bytes_);
   if (fd_ >= 0) close(fd_);
+}
+
+// The byte of a rank in the shared file, for its lock alone.
+struct flock LockOf(uint32_t rank) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  return lock;
+}
+
+Status Segment::Enter(uint32_t rank) {
+  // Closing any descriptor of the file would give the lock up, and ours is closed by the destructor alone.
+  struct flock lock = LockOf(rank);
+  if (shared() && fcntl(fd_, F_SETLK, &lock) != 0) return SystemError("lock the shared memory");
+  control(rank).present.store(1);
+  return {};
+}
+
+bool Segment::Alive(uint32_t rank) const {
+  struct flock lock = LockOf(rank);
+  return fcntl(fd_, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 RankControl& Segment::control(uint32_t rank) const {

@@ -19,10 +19,10 @@ namespace piper::runtime {
 struct alignas(64) RankControl {
   // Counts what happened to the rank; whoever finds it unchanged since it last looked may sleep.
   std::atomic<uint32_t> events{0};
-  std::atomic<uint32_t> sleeping[2] = {0, 0};  // by Engine: 1 while its thread sleeps, on this word
-  std::atomic<uint32_t> busy{0};               // the compute thread runs a body and looks at nothing
-  alignas(64) std::atomic<uint32_t> pid{0};
-  std::atomic<uint32_t> left{0};  // ended in good order
+  std::atomic<uint32_t> sleeping[2] = {0, 0};    // by Engine: 1 while its thread sleeps, on this word
+  std::atomic<uint32_t> busy{0};                 // the compute thread runs a body and looks at nothing
+  alignas(64) std::atomic<uint32_t> present{0};  // has come
+  std::atomic<uint32_t> left{0};                 // ended in good order
   std::atomic<uint64_t> step{0};
   alignas(64) std::byte exchange[2][Transport::kExchangeBytes];
 };
@@ -30,12 +30,15 @@ struct alignas(64) RankControl {
 // One message on its way. The sender fills it and posts; the receiver copies and takes; the sender empties
 // it. `wanted_*`, written by the receiver: in rendezvous mode, the receive that its lane (of receiving
 // streams) stands at.
+// `state` = key << 2 | phase: which message it is and how far are read as one, so that of a rank's two
+// threads only the one that waits for this message ever looks at the rest.
 struct alignas(64) MessageSlot {
-  enum State : uint32_t { kEmpty, kPosted, kTaken };
-  std::atomic<uint32_t> state{kEmpty};
+  enum Phase : uint64_t { kEmpty, kPosted, kTaken };
+  static uint64_t KeyOf(const Message& message) {
+    return (message.tag + uint64_t{message.run} * 0x9e3779b97f4a7c15u) << 2;
+  }
+  std::atomic<uint64_t> state{kEmpty};
   uint32_t name = 0;
-  uint64_t tag = 0;
-  uint32_t run = 0;
   uint64_t offset = 0;  // into the sender's arena
   int64_t bytes = 0;
   int32_t microbatch = 0;
@@ -92,6 +95,13 @@ class Segment {
   RankControl& control(uint32_t rank) const;
   MessageSlot& message(uint32_t from, uint32_t to, uint32_t lane) const;
   CollectiveSlot& collective(uint32_t rank, uint32_t lane) const;
+
+  // This process is the rank. Between processes the others see that it lives by a lock on the shared file,
+  // which the system gives up when the process ends, however it ends: process numbers would mean others in
+  // another PID namespace, or be given again.
+  Status Enter(uint32_t rank);
+  // shared() only: whether another process that entered as `rank` still runs.
+  bool Alive(uint32_t rank) const;
 
   // shared(): bytes before the arenas; grows the file to `bytes` behind them (one rank does, before any
   // maps); maps [0, bytes) of the arenas.

@@ -1,10 +1,6 @@
 #include "runtime/shared_memory_transport.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,7 +33,6 @@ SharedMemoryTransport::SharedMemoryTransport(Segment& segment, uint32_t rank,
       rank_(rank),
       strings_(strings),
       arenas_(segment.size(), nullptr),
-      watched_(segment.size(), -1),
       created_(std::chrono::steady_clock::now()) {
   // With more threads than cores one that spins keeps one that works from running. Compute threads handle
   // most messages, so they may look a while where each rank has a core.
@@ -45,14 +40,11 @@ SharedMemoryTransport::SharedMemoryTransport(Segment& segment, uint32_t rank,
   spins_[static_cast<int>(Engine::kCompute)] = segment.size() <= cores ? 100 : 20;
   spins_[static_cast<int>(Engine::kCommunication)] = 2 * segment.size() <= cores ? 500 : 20;
   small_.resize(size_t{kMaxLanes} * 16384);
-  segment_.control(rank_).pid.store(static_cast<uint32_t>(getpid()));
+  if (Status entered = segment_.Enter(rank_); !entered.ok()) Abort(entered);
 }
 
 SharedMemoryTransport::~SharedMemoryTransport() {
   if (own_arena_ != nullptr) munmap(own_arena_, own_bytes_);
-  for (int fd : watched_) {
-    if (fd >= 0) close(fd);
-  }
 }
 
 Result<std::byte*> SharedMemoryTransport::AllocateArena(int64_t bytes) {
@@ -141,12 +133,10 @@ void SharedMemoryTransport::Offer(Message& message) {
   message.offered = true;
   MessageSlot& slot = segment_.message(rank_, message.peer, message.lane);
   slot.name = message.name;
-  slot.tag = message.tag;
-  slot.run = message.run;
   slot.offset = static_cast<uint64_t>(message.data - arenas_[rank_]);
   slot.bytes = message.bytes;
   slot.microbatch = message.microbatch;
-  slot.state.store(MessageSlot::kPosted, std::memory_order_release);
+  slot.state.store(MessageSlot::KeyOf(message) | MessageSlot::kPosted, std::memory_order_release);
   RingPeer(message.peer);
 }
 
@@ -154,7 +144,7 @@ Progress SharedMemoryTransport::TestSend(Message& message) {
   if (!message.offered && Wanted(message)) Offer(message);
   if (!message.offered) return aborted() ? Progress::kFailed : Progress::kPending;
   MessageSlot& slot = segment_.message(rank_, message.peer, message.lane);
-  if (slot.state.load(std::memory_order_acquire) != MessageSlot::kTaken) {
+  if ((slot.state.load(std::memory_order_acquire) & 3) != MessageSlot::kTaken) {
     return aborted() ? Progress::kFailed : Progress::kPending;
   }
   slot.state.store(MessageSlot::kEmpty, std::memory_order_release);
@@ -164,8 +154,8 @@ Progress SharedMemoryTransport::TestSend(Message& message) {
 MessageSlot* SharedMemoryTransport::Posted(const Message& message) const {
   for (uint32_t lane = 0; lane < kMaxLanes; ++lane) {
     MessageSlot& slot = segment_.message(message.peer, rank_, lane);
-    if (slot.state.load(std::memory_order_acquire) != MessageSlot::kPosted) continue;
-    if (slot.tag == message.tag && slot.run == message.run) return &slot;
+    if (slot.state.load(std::memory_order_acquire) == (MessageSlot::KeyOf(message) | MessageSlot::kPosted))
+      return &slot;
   }
   return nullptr;
 }
@@ -184,7 +174,7 @@ Progress SharedMemoryTransport::TestReceive(Message& message) {
     return Progress::kFailed;
   }
   std::memcpy(message.data, arenas_[message.peer] + slot->offset, message.bytes);
-  slot->state.store(MessageSlot::kTaken, std::memory_order_release);
+  slot->state.store(MessageSlot::KeyOf(message) | MessageSlot::kTaken, std::memory_order_release);
   RingPeer(message.peer);
   return Progress::kDone;
 }
@@ -278,30 +268,17 @@ int SharedMemoryTransport::StopRequest() const {
   return own != 0 ? own : segment_.header().stop_signal.load();
 }
 
-bool SharedMemoryTransport::Died(uint32_t rank) {
-  pid_t pid = static_cast<pid_t>(segment_.control(rank).pid.load());
-  if (pid <= 0) return false;  // has not come yet
-  int& handle = watched_[rank];
-  if (handle < 0) {
-    handle = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-    if (handle < 0 && errno == ESRCH) return true;
-    // Without handles (an old kernel, a sandbox, no descriptor left) the number alone has to do.
-    if (handle < 0) return kill(pid, 0) != 0 && errno == ESRCH;
-  }
-  pollfd watch{handle, POLLIN, 0};
-  return poll(&watch, 1, 0) == 1 && (watch.revents & POLLIN) != 0;
-}
-
 void SharedMemoryTransport::CheckPeers() {
   if (!segment_.shared()) return;  // threads die together
-  std::unique_lock<std::mutex> lock(watch_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // the rank's other thread is looking
   for (uint32_t rank = 0; rank < size(); ++rank) {
+    const RankControl& control = segment_.control(rank);
     // Whoever ends in good order says so before: asked again after the look.
-    const std::atomic<uint32_t>& left = segment_.control(rank).left;
-    if (rank == rank_ || left.load() != 0 || !Died(rank) || left.load() != 0) continue;
-    segment_.Abort(kExitTemporary, "rank " + std::to_string(rank) + " died at step " +
-                                       std::to_string(segment_.control(rank).step.load()));
+    if (rank == rank_ || control.present.load() == 0 || control.left.load() != 0 || segment_.Alive(rank) ||
+        control.left.load() != 0) {
+      continue;
+    }
+    segment_.Abort(kExitTemporary,
+                   "rank " + std::to_string(rank) + " died at step " + std::to_string(control.step.load()));
     return;
   }
 }
@@ -310,7 +287,7 @@ void SharedMemoryTransport::CheckFirstMeeting() {
   if (!segment_.shared() || std::chrono::steady_clock::now() - created_ < kFirstMeeting) return;
   std::string absent;
   for (uint32_t rank = 0; rank < size(); ++rank) {
-    if (segment_.control(rank).pid.load() == 0) absent += " " + std::to_string(rank);
+    if (segment_.control(rank).present.load() == 0) absent += " " + std::to_string(rank);
   }
   segment_.Abort(kExitTemporary, absent.empty() ? "some rank does not finish its start"
                                                 : "these ranks did not come in time:" + absent);

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -64,7 +63,6 @@ class SharedMemoryTransport : public Transport {
   void RingPeer(uint32_t peer);
   void RingMembers(const CollectiveOperation& operation);
   void CheckPeers();         // aborts the job if a sibling process has died
-  bool Died(uint32_t rank);  // opens a handle on the process at the first look
   void CheckFirstMeeting();  // aborts the job if some rank does not come to the first exchange in time
   const char* Text(uint32_t string) const;
   Progress FoldSlice(CollectiveOperation& operation, int64_t begin, int64_t end, std::byte* to);
@@ -80,9 +78,7 @@ class SharedMemoryTransport : public Transport {
   std::span<const char* const> strings_;
   std::vector<std::byte*> arenas_;  // a rank
   std::byte* own_arena_ = nullptr;
-  int64_t own_bytes_ = 0;     // mapped here, not in the segment
-  std::mutex watch_mutex_;    // both threads of the rank look after the peers
-  std::vector<int> watched_;  // pidfd a rank, -1 none yet
+  int64_t own_bytes_ = 0;  // mapped here, not in the segment
   uint32_t exchanges_ = 0;
   std::chrono::steady_clock::time_point created_;
   int spins_[2];                  // by Engine: looks before going to sleep

@@ -48,7 +48,11 @@ Status DescribeNonFinite(Executor& executor, Transport& transport, uint64_t step
     text += std::string(named ? "; also " : "; first in ") + one.text;
     named = true;
   }
-  if (!named) text += "; the repeated step was finite, so memory or hardware may be at fault";
+  if (!named && outcome.updated) {
+    text += "; it was not when the step was repeated, after some parameters had been updated";
+  } else if (!named) {
+    text += "; the repeated step was finite, so memory or hardware may be at fault";
+  }
   return InputError(text);
 }
 
@@ -119,6 +123,7 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
       squares.Add(outcome.squares);
       squares_known |= outcome.squares_known;
       agreed.outcome.finite &= outcome.finite;
+      agreed.outcome.updated |= outcome.updated;
       stop = std::max(stop, static_cast<int>(reports[rank].stop_signal));
       peak = std::max(peak, reports[rank].high_water);
     }
@@ -127,6 +132,7 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
       agreed.outcome.gradient_norm = std::sqrt(squares.value());
     }
     if (trace != nullptr) trace->Record(step);
+    // Ranks may have updated by now: nothing of this step is saved, and the checkpoints before it stay.
     if (!agreed.outcome.finite) return DescribeNonFinite(executor, transport, step, agreed.outcome);
     result.steps_done = step + 1;
     bool last = step + 1 == options.end_step;

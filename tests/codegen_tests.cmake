@@ -12,7 +12,12 @@ piper_add_test(tools_compile_test LABEL slow SOURCES tools_compile_test.cpp)
 piper_add_test(tools_examples_test SOURCES tools_examples_test.cpp)
 target_compile_definitions(tools_examples_test PRIVATE PIPER_EXAMPLES="${CMAKE_SOURCE_DIR}/examples")
 piper_add_test(tools_training_test LABEL slow SOURCES tools_training_test.cpp)
-foreach(test tools_cli_test tools_compile_test tools_examples_test tools_training_test)
+piper_add_test(tools_readme_test SOURCES tools_readme_test.cpp)
+foreach(test tools_cli_test tools_compile_test tools_examples_test tools_training_test tools_readme_test)
   target_compile_definitions(${test} PRIVATE PIPER_BINARY="$<TARGET_FILE:piper>" PIPERC_BINARY="$<TARGET_FILE:piperc>")
   add_dependencies(${test} piper piperc)
 endforeach()
+
+# clang-tidy's short list on a fixed few sources, where it is installed: see CONTRIBUTING.md.
+add_test(NAME tidy_sample COMMAND sh tools/tidy.sh ${CMAKE_BINARY_DIR} main sample WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+set_tests_properties(tidy_sample PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 300)

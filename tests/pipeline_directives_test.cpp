@@ -231,6 +231,45 @@ TEST_F(Directive, Stream) {
   ExpectSameNumbers();
 }
 
+// A transport serves eight streams at one place: what asks for more is refused here, not when ranks start.
+TEST_F(Directive, StreamsBeyondWhatATransportServes) {
+  auto reductions = [](int streams) {
+    std::string lines = kReplicas;
+    for (int i = 0; i < streams; ++i) {
+      lines += "stream [dp.reduce, " +
+               (i == 6   ? "embed"
+                : i == 7 ? "head"
+                         : "layer = " + std::to_string(i)) +
+               "] on r" + std::to_string(i) + "\n";
+    }
+    return Look(Program(lines));
+  };
+  // With the loss's own stream, seven and eight are the last that fit and the first that do not.
+  EXPECT_TRUE(reductions(7).accepted) << reductions(7).messages;
+  Seen refused = reductions(8);
+  EXPECT_FALSE(refused.accepted);
+  EXPECT_NE(
+      refused.messages.find("rank 0 joins collectives on 9 streams; at most 8 are possible [bad-stream]"),
+      std::string::npos)
+      << refused.messages;
+  auto messages = [](int streams) {
+    std::string lines =
+        "mesh (pp = 2)\ncut embed, layer, head into 18 as stage\nsplit batch into 2 as mb\n"
+        "for s in 0..18 { place [stage = s] on pp[s % 2] }\n";
+    for (int i = 0; i < streams; ++i) {
+      lines += "stream [send, stage = " + std::to_string(2 * i) + "] on s" + std::to_string(i) + "\n";
+    }
+    std::string text =
+        Program(lines) + "model deep = gpt.GPT(layers = 16, embed = 16, heads = 2, vocab = 32, seq = 8)\n";
+    text.replace(text.find("model gpt_net\n"), 13, "model deep");
+    return Look(text);
+  };
+  EXPECT_TRUE(messages(7).accepted) << messages(7).messages;
+  refused = messages(9);
+  EXPECT_FALSE(refused.accepted);
+  EXPECT_NE(refused.messages.find("rank 0 sends to rank 1 on"), std::string::npos) << refused.messages;
+}
+
 // Merged streams can deadlock: 1F1B whose sends share the compute stream.
 TEST_F(Directive, StreamThatDeadlocks) {
   std::string lines =
@@ -261,6 +300,16 @@ TEST_F(Directive, Optimizer) {
   ExpectSameNumbers();
   EXPECT_FALSE(
       Look(Program(std::string(kPipeline) + "optimizer post_validation\noptimizer synchronised\n")).accepted);
+}
+
+// Directives take selectors joined outside their brackets, too.
+TEST_F(Directive, FreezeOfTwoSelectors) {
+  Compare(std::string(kPipeline) + "@freeze [layer = 0] or [layer = 1]\n");
+  Seen range = Look(Program(std::string(kPipeline) + "freeze [layer = 0..2]\n"));
+  ASSERT_TRUE(range.accepted) << range.messages;
+  EXPECT_EQ(with_.gradients, range.gradients);
+  EXPECT_EQ(with_.parameters, range.parameters);
+  EXPECT_NE(with_.parameters, without_.parameters);
 }
 
 TEST_F(Directive, Numerics) {

@@ -6,6 +6,8 @@
 
 #include "frontend/frontend.h"
 #include "ir/pipeline.h"
+#include "runtime/interpreter.h"
+#include "runtime/local_runner.h"
 
 namespace piper {
 namespace {
@@ -32,7 +34,8 @@ std::multiset<double> DropRates(std::span<const runtime::RankProgram> programs) 
   std::multiset<double> rates;
   for (const runtime::RankProgram& program : programs) {
     for (const runtime::Call& call : program.calls) {
-      if (std::string(call.kernel).rfind("dropout", 0) == 0) rates.insert(program.call_scalars[call.first_scalar]);
+      if (std::string(call.kernel).rfind("dropout", 0) == 0)
+        rates.insert(program.call_scalars[call.first_scalar]);
     }
   }
   return rates;
@@ -55,6 +58,51 @@ TEST(Evaluation, PassesThroughDropout) {
   ASSERT_EQ(job.eval.size(), job.train.size());
   EXPECT_GT(job.eval[0].calls.size(), 0u);
   EXPECT_EQ(eval.count(0.0), eval.size()) << "a call that drops nothing, or none";
+}
+
+// An eval block without a train block: forward passes at the strategy's placement, and the loss that a
+// training program's validation has.
+TEST(Evaluation, AnEvalBlockAloneRunsForwardPasses) {
+  std::string alone = kText;
+  alone.replace(alone.find("train {"), 7, "eval {");
+  for (const char* line : {"  steps        2\n", "  optimizer    sgd(lr = 0.1)\n", "  eval_every   1\n"})
+    alone.erase(alone.find(line), std::string(line).size());
+  alone.insert(alone.find("  on  "), "  batches      3\n");
+  const std::string file = "text(\"tests/include_rules_test.cpp\", validation = 10 %)";
+  alone.replace(alone.find(file), file.size(), "text(\"tests/docs_test.cpp\")");
+  std::string trained = kText;
+  trained.replace(trained.find("lr = 0.1"), 8, "lr = 0");
+  trained.replace(trained.find(file), file.size(), "text(\"tests/include_rules_test.cpp\")");
+  trained += "eval { batches 3; data text(\"tests/docs_test.cpp\") }\n";
+  std::vector<std::vector<double>> losses;
+  for (const std::string& text : {alone, trained}) {
+    ir::SourceManager sources;
+    ir::DiagnosticEngine diag(sources);
+    frontend::LoadOptions options;
+    options.text = text;
+    std::optional<ir::Program> program = frontend::LoadProgram("eval.piper", options, sources, diag);
+    ASSERT_TRUE(program) << diag.Render(ir::DiagnosticEngine::Format::kHuman, false) << text;
+    std::optional<ir::Plan> plan = ir::BuildPlan(*program, diag);
+    ASSERT_TRUE(plan) << diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+    const runtime::Job& job = plan->job->job();
+    if (losses.empty()) {
+      for (const runtime::RankProgram& role : job.train) {
+        for (const runtime::Task& task : role.tasks) {
+          EXPECT_NE(task.kind, runtime::TaskKind::kUpdate);
+          EXPECT_FALSE(task.kind == runtime::TaskKind::kCompute && task.flag != 0) << job.strings[task.name];
+        }
+      }
+    }
+    runtime::LocalOptions local;
+    local.evaluate = true;
+    local.steps = 1;
+    local.bodies = runtime::MakeInterpreter;
+    runtime::Result<runtime::LocalResult> run = runtime::RunLocal(job, local);
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    losses.push_back(run->eval_losses);
+  }
+  ASSERT_EQ(losses[0].size(), 1u);
+  EXPECT_EQ(losses[0], losses[1]);
 }
 
 }  // namespace

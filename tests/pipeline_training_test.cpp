@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "ir/lower/sample_job.h"
 #include "runtime/checkpoint.h"
@@ -238,37 +239,99 @@ class Poisoned : public runtime::BatchSource {
   uint64_t step_;
 };
 
-TEST_F(PipelineTraining, AValueThatIsNotFiniteIsNamed) {
-  TrainText text = Layout("one_f_one_b", 2, 1, 2, 4);
-  text.model = "skip";
-  std::unique_ptr<Compiled> compiled = Compile(text.Text());
-  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
-  // 16 samples, 2 replicas, 4 microbatches: sample 13 is in microbatch 2 of replica 1. The head is on the
-  // second stage, whose ranks are 2 and 3.
-  runtime::LocalOptions options;
-  options.steps = 3;
+// Runs `compiled` with sample 13 poisoned in step `step`; the refusal, and the steps that were done.
+runtime::Status RunPoisoned(const Compiled& compiled, uint64_t step, runtime::LocalOptions options,
+                            uint64_t* done) {
+  options.steps = 4;
   options.bodies = runtime::MakeInterpreter;
-  options.source = [](const runtime::Job& job, uint32_t) -> std::unique_ptr<runtime::BatchSource> {
+  options.source = [step](const runtime::Job& job, uint32_t) -> std::unique_ptr<runtime::BatchSource> {
     runtime::Result<std::unique_ptr<runtime::BatchSource>> opened =
         runtime::OpenData(job, "", job.seed, false);
     if (!opened.ok()) return nullptr;
-    return std::make_unique<Poisoned>(std::move(*opened), job, 13, 1);
+    return std::make_unique<Poisoned>(std::move(*opened), job, 13, step);
   };
-  uint64_t done = 0;
+  *done = 0;
   runtime::LocalHooks hooks;
-  hooks.step_done = [&](const runtime::RankView&, uint64_t step, const runtime::StepOutcome&) {
-    done = step + 1;
+  hooks.step_done = [&](const runtime::RankView&, uint64_t at, const runtime::StepOutcome&) {
+    *done = at + 1;
   };
-  runtime::Result<runtime::LocalResult> run = runtime::RunLocal(compiled->job(), options, hooks);
+  return runtime::RunLocal(compiled.job(), options, hooks).status();
+}
+
+TEST_F(PipelineTraining, AValueThatIsNotFiniteIsNamed) {
+  for (const char* clip : {"  clip 1.0\n", ""}) {
+    TrainText text = Layout("one_f_one_b", 2, 1, 2, 4);
+    text.model = "skip";
+    text.train = clip;
+    std::unique_ptr<Compiled> compiled = Compile(text.Text());
+    ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+    // 16 samples, 2 replicas, 4 microbatches: sample 13 is in microbatch 2 of replica 1. The head is on the
+    // second stage, whose ranks are 2 and 3.
+    uint64_t done = 0;
+    runtime::Status status = RunPoisoned(*compiled, 1, {}, &done);
+    EXPECT_EQ(status.code(), runtime::kExitInput);
+    EXPECT_EQ(done, 1u);
+    const std::string& message = status.message();
+    EXPECT_NE(message.find("step 1"), std::string::npos) << message;
+    EXPECT_NE(message.find("rank 3"), std::string::npos) << message;
+    EXPECT_NE(message.find("microbatch 2"), std::string::npos) << message;
+    EXPECT_NE(message.find("head"), std::string::npos) << message;
+    EXPECT_NE(message.find("operation '"), std::string::npos) << message;
+    // What the bad value went into is nobody's first fault.
+    EXPECT_EQ(message.find("also"), std::string::npos) << message;
+  }
+}
+
+// Without clipping nobody waits for the others before an update, so some parameters may have moved when a
+// rank learns of it. No such state is ever saved: the newest checkpoint is that of the step before, and going
+// on from it is going on from there.
+TEST_F(PipelineTraining, AStepThatIsNotFiniteLeavesTheCheckpointBeforeIt) {
+  TrainText text = Layout("one_f_one_b", 2, 1, 2, 4);
+  text.model = "skip";
+  text.train = "";
+  std::unique_ptr<Compiled> compiled = Compile(text.Text());
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  RunResult whole = RunJob(compiled->job(), 4);
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const std::string run = directory_ + "/" + std::to_string(seed);
+    runtime::LocalOptions options;
+    options.checkpoint_directory = run;
+    options.checkpoint_every = 1;
+    options.execution.delay_microseconds = 200;
+    options.execution.delay_seed = seed + 1;
+    uint64_t done = 0;
+    runtime::Status status = RunPoisoned(*compiled, 2, options, &done);
+    EXPECT_EQ(status.code(), runtime::kExitInput) << status.message();
+    EXPECT_EQ(done, 2u);
+    std::set<std::string> left;
+    for (const auto& entry : std::filesystem::directory_iterator(run)) left.insert(entry.path().filename());
+    EXPECT_EQ(left, (std::set<std::string>{"step-1", "step-2"}));
+    runtime::LocalOptions again;
+    again.steps = 4;
+    again.resume = run + "/step-2";
+    RunResult rest = RunJob(compiled->job(), again);
+    EXPECT_EQ(rest.losses, std::vector<double>(whole.losses.begin() + 2, whole.losses.end()));
+    EXPECT_EQ(rest.parameters, whole.parameters);
+  }
+}
+
+// Finite gradients, and a step so long that the parameters are not: the loss only shows it a step later.
+TEST_F(PipelineTraining, ParametersThatAreNotFiniteAreNotSaved) {
+  TrainText text = Layout("one_f_one_b", 2, 1, 1, 4);
+  text.optimizer = "optimizer sgd(lr = 1e39)";
+  text.train = "";
+  std::unique_ptr<Compiled> compiled = Compile(text.Text());
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  runtime::LocalOptions options;
+  options.steps = 1;
+  options.checkpoint_directory = directory_ + "/run";
+  options.bodies = runtime::MakeInterpreter;
+  runtime::Result<runtime::LocalResult> run = runtime::RunLocal(compiled->job(), options);
   ASSERT_FALSE(run.ok());
   EXPECT_EQ(run.status().code(), runtime::kExitInput);
-  EXPECT_EQ(done, 1u);
-  const std::string& message = run.status().message();
-  EXPECT_NE(message.find("step 1"), std::string::npos) << message;
-  EXPECT_NE(message.find("rank 3"), std::string::npos) << message;
-  EXPECT_NE(message.find("microbatch 2"), std::string::npos) << message;
-  EXPECT_NE(message.find("head"), std::string::npos) << message;
-  EXPECT_NE(message.find("operation '"), std::string::npos) << message;
+  EXPECT_NE(run.status().message().find("no checkpoint is written"), std::string::npos)
+      << run.status().message();
+  EXPECT_TRUE(std::filesystem::is_empty(directory_ + "/run"));
 }
 
 }  // namespace

@@ -142,24 +142,25 @@ TEST_F(RuntimeData, TokenShards) {
             "data file '" + path + "': token 300 at byte 1030 is not below the model's vocabulary of 256");
 }
 
+// What cannot be opened or read is the environment's fault (74), what a file holds is the input's (1).
 TEST_F(RuntimeData, BadFilesAreRefused) {
-  auto message = [&](uint8_t kind, const std::string& path) {
+  auto refuses = [&](int code, uint8_t kind, const std::string& path, const std::string& part) {
     job_.fields.data_kind = kind;
     Result<std::unique_ptr<BatchSource>> source = OpenData(job_.fields, path, 1, false);
-    return source.ok() ? "" : source.status().message();
+    ASSERT_FALSE(source.ok()) << path;
+    EXPECT_EQ(source.status().code(), code) << source.status().message();
+    EXPECT_NE(source.status().message().find(part), std::string::npos) << source.status().message();
   };
-  EXPECT_NE(message(0, root_ + "/absent").find("cannot open"), std::string::npos);
-  EXPECT_NE(message(0, root_ + "/x*").find("matches no file"), std::string::npos);
-  EXPECT_NE(message(0, root_).find("is not a regular file"), std::string::npos);
-  EXPECT_NE(message(0, "/dev/zero").find("is not a regular file"), std::string::npos);
+  refuses(74, 0, root_ + "/absent", "cannot open");
+  refuses(74, 0, root_ + "/x*", "matches no file");
+  refuses(74, 0, root_, "is not a regular file");
+  refuses(74, 0, "/dev/zero", "is not a regular file");
   ASSERT_EQ(mkfifo((root_ + "/pipe").c_str(), 0600), 0);
-  EXPECT_NE(message(0, root_ + "/pipe").find("is not a regular file"), std::string::npos);
-  EXPECT_NE(message(0, Write("short", "abcd")).find("has 4 tokens: a sample needs 5"), std::string::npos);
-  EXPECT_NE(message(1, Write("t", "text")).find("has no token shard header"), std::string::npos);
-  EXPECT_NE(message(1, Write("m", Shard({1, 2, 3}, 7))).find("has no token shard header"), std::string::npos);
-  EXPECT_NE(message(1, Write("c", Shard({1, 2, 3}, 20240520, 1 << 30)))
-                .find("promises 1073741824 tokens and holds 3"),
-            std::string::npos);
+  refuses(74, 0, root_ + "/pipe", "is not a regular file");
+  refuses(1, 0, Write("short", "abcd"), "has 4 tokens: a sample needs 5");
+  refuses(1, 1, Write("t", "text"), "has no token shard header");
+  refuses(1, 1, Write("m", Shard({1, 2, 3}, 7)), "has no token shard header");
+  refuses(1, 1, Write("c", Shard({1, 2, 3}, 20240520, 1 << 30)), "promises 1073741824 tokens and holds 3");
 }
 
 TEST_F(RuntimeData, RandomTokensAreAFunctionOfTheirPlace) {

@@ -1,7 +1,9 @@
 // Ranks as real processes: bare, under other launchers' variables, killed, stopped, resumed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -60,8 +62,9 @@ struct Process {
   }
 };
 
+// `own_namespace`: as the first process of a PID namespace of its own (needs the right to make one).
 Process Start(const std::string& output, std::vector<std::string> arguments,
-              std::vector<std::string> variables = {}) {
+              std::vector<std::string> variables = {}, bool own_namespace = false) {
   arguments.insert(arguments.begin(), PIPER_RANK_PROGRAM);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -76,6 +79,15 @@ Process Start(const std::string& output, std::vector<std::string> arguments,
     for (const char* name : {"RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "PMI_RANK", "PMI_SIZE"})
       unsetenv(name);
     for (std::string& variable : variables) putenv(variable.data());
+    if (own_namespace) {
+      if (unshare(CLONE_NEWPID) != 0) _exit(126);
+      if (pid_t rank = fork(); rank > 0) {
+        int status = 0;
+        waitpid(rank, &status, 0);
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 125);
+      }
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
     execv(PIPER_RANK_PROGRAM, argv.data());
     _exit(127);
   }
@@ -253,6 +265,42 @@ TEST(RuntimeProcess, KilledSiblingUnderAnotherLauncherIsNoticed) {
   EXPECT_LT(Seconds() - killed, 3);
 }
 
+// Containers that share a network but no process numbers: each rank is process 1 where it lives. Nobody is
+// taken for dead, and who does die is noticed.
+TEST(RuntimeProcess, RanksOfDifferentPidNamespacesWatchEachOther) {
+  TemporaryDirectory directory;
+  for (bool kills : {false, true}) {
+    std::string port = std::to_string(31000 + 2 * (getpid() % 10000) + kills);
+    const std::string metrics = kills ? "killed" : "whole";
+    std::vector<Process> ranks;
+    for (int rank = 0; rank < 4; ++rank) {
+      std::string number = std::to_string(rank);
+      ranks.push_back(Start(directory / ("log" + number),
+                            {"--steps", kills ? "100000" : "12", "--metrics", directory / metrics},
+                            {"RANK=" + number, "WORLD_SIZE=4", "MASTER_PORT=" + port,
+                             kills ? "PIPER_TEST_SLEEP_US=2000" : "PIPER_TEST_SLEEP_US=60000"},
+                            true));
+    }
+    if (!kills) {
+      // Slow steps: everybody waits long enough to look after the others.
+      std::vector<int> codes;
+      for (Process& rank : ranks) codes.push_back(rank.Wait());
+      if (std::count(codes.begin(), codes.end(), 126) == 4)
+        GTEST_SKIP() << "no right to make a PID namespace";
+      for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(codes[rank], 0) << ReadFile(ranks[rank].output);
+      continue;
+    }
+    ASSERT_TRUE(WaitForLines(directory / metrics, 3));
+    kill(ranks[3].pid, SIGKILL);
+    ranks[3].Wait();
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(ranks[rank].Wait(), 75);
+      EXPECT_NE(ReadFile(ranks[rank].output).find("rank 3 died at step"), std::string::npos)
+          << ReadFile(ranks[rank].output);
+    }
+  }
+}
+
 TEST(RuntimeProcess, AFailedMeetingEndsThoseWhoCame) {
   TemporaryDirectory directory;
   for (bool twice : {true, false}) {  // rank 1 comes twice; rank 0 is killed while it waits for others
@@ -346,7 +394,7 @@ TEST(RuntimeProcess, BadDataEndsAllRanksWithOneReport) {
   TemporaryDirectory directory;
   FourRanks four;
   Process run = Start(directory / "log", {"--resume", directory / "nowhere"});
-  EXPECT_EQ(run.Wait(), 1);
+  EXPECT_EQ(run.Wait(), 74);
   std::string log = ReadFile(run.output);
   EXPECT_NE(log.find("holds no checkpoint"), std::string::npos) << log;
   EXPECT_EQ(log.find("piper:"), log.rfind("piper:")) << log;

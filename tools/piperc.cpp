@@ -115,7 +115,10 @@ int EmitCode(const ir::Program& program, const ir::Plan& plan, const codegen::To
   if (!only_sources) {
     Status status =
         codegen::CompileEmitted(emitted, toolchain, options.target_cpu, directory->staging(), options.jobs);
-    if (!status.ok()) return Fail(kExitIo, status.error());
+    if (!status.ok()) {
+      const int signal = codegen::StopSignal();
+      return Fail(signal != 0 ? 128 + signal : kExitIo, status.error());
+    }
   }
   if (Status status = directory->Commit(Paths(emitted, !only_sources), key); !status.ok()) {
     return Fail(kExitIo, status.error());

@@ -133,7 +133,8 @@ void ApplyCost(BuildContext& context) {
         std::pair<TagPath, uint32_t> key{std::move(carrier), node.copy};
         auto it = std::find_if(instances.begin(), instances.end(),
                                [&](const auto& entry) { return entry.first == key; });
-        if (it == instances.end()) it = instances.insert(instances.end(), {std::move(key), {}});
+        if (it == instances.end())
+          it = instances.emplace(instances.end(), std::move(key), std::vector<TemplateId>());
         it->second.push_back(t);
       }
       for (const auto& instance : instances) Share(dag, instance.second, figure);

@@ -138,7 +138,7 @@ class GradientSync {
       if (fits) {
         const auto& members = buckets[it->second].members;
         fits = std::none_of(members.begin(), members.end(),
-                            [&](const auto& m) { return m.first == member.first; });
+                            [parameter = member.first](const auto& m) { return m.first == parameter; });
       }
       if (!fits) {
         it->second = buckets.size();

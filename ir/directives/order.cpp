@@ -1,6 +1,7 @@
 #include "ir/directives/order.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 #include <unordered_map>
 
@@ -242,7 +243,7 @@ class OrderReader {
       if (!fits) continue;
       fused.used = true;
       if (dag_.atomic_costs.size() <= atomic) dag_.atomic_costs.resize(atomic + 1, -1);
-      dag_.atomic_costs[atomic] = static_cast<Picoseconds>(fused.cost->figure.value + 0.5);
+      dag_.atomic_costs[atomic] = std::llround(fused.cost->figure.value);
       return;
     }
   }

@@ -102,7 +102,7 @@ int64_t Bytes(const std::vector<T>& vector) {
 
 int64_t JobStorage::MemoryBytes() const {
   int64_t total = Bytes(strings_);
-  for (const std::string& text : texts_) total += static_cast<int64_t>(sizeof(text) + text.capacity());
+  for (const std::string& text : texts_) total += static_cast<int64_t>(sizeof(std::string) + text.capacity());
   for (const std::deque<RoleStorage>* roles : {&train_, &eval_}) {
     for (const RoleStorage& role : *roles) {
       total += Bytes(role.bodies) + Bytes(role.calls) + Bytes(role.call_operands) + Bytes(role.call_ints) +

@@ -6,6 +6,7 @@
 
 #include "ir/lower/dag_index.h"
 #include "ir/lower/folding.h"
+#include "ir/lower/lanes.h"
 #include "ir/lower/memory.h"
 #include "ir/lower/optimizer_groups.h"
 #include "ir/lower/role_builder.h"
@@ -150,6 +151,7 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
       RoleStorage& role = job->AddTrainRole();
       role.name = job->Intern("role" + std::to_string(r));
       RoleBuilder(&context, index, fold, layout, &role).Build();
+      if (!CheckLanes(role, program, diag)) return std::nullopt;
       if (eval == nullptr) continue;
       RoleStorage& eval_role = job->AddEvalRole();
       eval_role.name = role.name;
