@@ -1,6 +1,7 @@
 # Code generation and the two tools.
 piper_add_test(codegen_text_test SOURCES codegen_text_test.cpp LIBS piper_codegen)
 piper_add_test(codegen_emit_test SOURCES codegen_emit_test.cpp codegen_job.cpp LIBS piper_codegen piper_job_storage)
+piper_add_test(tools_pictures_test SOURCES tools_pictures_test.cpp LIBS piper_reports)
 piper_add_test(tools_reports_test SOURCES tools_reports_test.cpp codegen_job.cpp LIBS piper_reports)
 piper_add_test(codegen_directory_test SOURCES codegen_directory_test.cpp LIBS piper_codegen)
 # Starts the C++ compiler: in the build tree it finds the runtime as piperc does.

@@ -22,6 +22,7 @@
 #include "ir/pipeline.h"
 #include "ir/support/diagnostics.h"
 #include "tools/report.h"
+#include "tools/schedule_svg.h"
 #include "tools/timeline.h"
 
 namespace piper {
@@ -261,7 +262,7 @@ TEST(Docs, EveryLinkLeadsSomewhere) {
 }
 
 // The README shows the real report and timeline of the example that it quotes; PIPER_UPDATE_GOLDENS=1
-// rewrites them.
+// rewrites them and the picture.
 TEST(Docs, TheReadmeShowsTheExampleAndItsDryRun) {
   constexpr const char* kExample = "examples/gpt_1f1b.piper";
   std::string readme = ReadText("README.md"), example = ReadText(kExample);
@@ -276,19 +277,26 @@ TEST(Docs, TheReadmeShowsTheExampleAndItsDryRun) {
   std::optional<ir::Plan> plan = ir::BuildPlan(*program, diag);
   ASSERT_TRUE(plan) << diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
   const runtime::Job& job = plan->job->job();
-  std::string text =
-      tools::RenderReport(job, plan->simulation, false) + "\n" +
-      tools::RenderTimeline(tools::TimelineRows(job, plan->simulation, false), plan->simulation.makespan,
-                            {.columns = 80, .max_rows = 64, .colour = false});
+  const std::vector<tools::CellRow> rows =
+      tools::MakeCellRows(tools::TimelineRows(job, plan->simulation, false),
+                          ir::ListStageCopies(plan->dag, *program), job.strings);
+  std::string text = tools::RenderReport(job, plan->simulation, false) + "\n" +
+                     tools::RenderTimeline(rows, plan->simulation.makespan,
+                                           {.columns = 80, .max_rows = 64, .colour = false});
+  std::string svg = tools::RenderScheduleSvg(rows, plan->simulation.makespan,
+                                             {.title = program->name, .bubble = plan->simulation.bubble()});
+  constexpr const char* kPicture = "docs/images/gpt_1f1b.svg";
   size_t begin = readme.find("```\nstep time");
   ASSERT_NE(begin, std::string::npos);
   begin += 4;
   size_t length = readme.find("```", begin) - begin;
   if (std::getenv("PIPER_UPDATE_GOLDENS") != nullptr) {
     std::ofstream("README.md", std::ios::binary) << readme.replace(begin, length, text);
+    std::ofstream(kPicture, std::ios::binary) << svg;
     return;
   }
   EXPECT_EQ(readme.substr(begin, length), text) << "after a wanted change: PIPER_UPDATE_GOLDENS=1";
+  EXPECT_EQ(ReadText(kPicture), svg) << kPicture << ": after a wanted change, PIPER_UPDATE_GOLDENS=1";
 }
 
 // What docs/language.md calls "not yet" is refused as such: whoever builds one of these learns here what to

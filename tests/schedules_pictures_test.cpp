@@ -1,5 +1,5 @@
 // The pictures of docs/schedules.md are dry runs of the schedules that they stand under: p = 4 ranks, m = 8
-// microbatches, F = BI = BW = 1. PIPER_UPDATE_GOLDENS=1 draws them anew.
+// microbatches, F = BI = BW = 1, as text and as docs/images/NAME.svg. PIPER_UPDATE_GOLDENS=1 draws them anew.
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -9,7 +9,10 @@
 
 #include <gtest/gtest.h>
 
+#include "ir/dag/stage_copies.h"
 #include "tests/schedules_support.h"
+#include "tools/schedule_svg.h"
+#include "tools/timeline.h"
 
 namespace piper {
 namespace {
@@ -91,6 +94,47 @@ TEST(SchedulePictures, AreDryRuns) {
     EXPECT_EQ(drawn[name], 1) << "one picture under ## " << name;
   }
   if (std::getenv("PIPER_UPDATE_GOLDENS") != nullptr) std::ofstream(kPath) << text;
+}
+
+std::string Contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+TEST(SchedulePictures, FilesAreWhatPiperDraws) {
+  const std::string page = Contents(kPath);
+  for (const char* name : {"gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p", "looped_bfs", "interleaved",
+                           "zbv", "v_half", "v_min", "dualpipe", "dualpipev"}) {
+    SCOPED_TRACE(name);
+    const std::string full = name == std::string("looped_bfs") || name == std::string("interleaved")
+                                 ? name + std::string("_v2")
+                                 : name;
+    const Schedule schedule = Find(full);
+    const Row row{full, kRanks, kMicrobatches, 1, 1, 1, -1, 0, 0, {}, {}};
+    ir::SourceManager sources;
+    ir::DiagnosticEngine diag(sources);
+    frontend::LoadOptions options;
+    options.text = ChainProgram(schedule, kRanks, kMicrobatches, Costs(row), kIdealMachine);
+    std::optional<ir::Program> program = frontend::LoadProgram("study.piper", options, sources, diag);
+    ASSERT_TRUE(program);
+    std::optional<ir::Plan> plan = ir::BuildPlan(*program, diag);
+    ASSERT_TRUE(plan);
+    const runtime::Job& job = plan->job->job();
+    const std::string svg = tools::RenderScheduleSvg(
+        tools::MakeCellRows(tools::TimelineRows(job, plan->simulation, false),
+                            ir::ListStageCopies(plan->dag, *program), job.strings),
+        plan->simulation.makespan, {.title = name, .bubble = plan->simulation.bubble()});
+    const std::string path = std::string("docs/images/") + name + ".svg";
+    EXPECT_NE(page.find("](images/" + std::string(name) + ".svg)"), std::string::npos)
+        << kPath << " shows it";
+    if (std::getenv("PIPER_UPDATE_GOLDENS") != nullptr) {
+      std::ofstream(path, std::ios::binary) << svg;
+    } else {
+      EXPECT_EQ(Contents(path), svg) << path << ": after a wanted change, PIPER_UPDATE_GOLDENS=1";
+    }
+  }
 }
 
 }  // namespace

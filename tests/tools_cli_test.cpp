@@ -148,6 +148,8 @@ TEST_F(ToolsCli, Mistakes) {
       {{"run", file, "--execute", "--steps", "1e3"}, 2, "'1e3'"},
       {{"run", file, "--execute", "--steps", "99999999999999999999"}, 2, "--steps"},
       {{"run", file, "--trace", At("")}, 74, "cannot write"},
+      {{"run", file, "--svg", At("")}, 74, "cannot write"},
+      {{"run", file, "--comms"}, 2, "--comms goes with --svg"},
       {{"test", file, "--filter", "nothing of that name"}, 2, "no test of"},
       {{"fmt", file, At("missing.piper")}, 74, "cannot open"},
       {{"fmt", At("")}, 74, "is not a regular file"},
@@ -198,6 +200,23 @@ TEST_F(ToolsCli, RunPrintsFiguresAndATimelineOf80Columns) {
   const Outcome expanded = Piper({"run", At("small.piper"), "--expand"});
   EXPECT_NE(expanded.out.find("rank 3 |"), std::string::npos) << expanded.out;
   EXPECT_EQ(expanded.out.substr(0, expanded.out.find('\n')), outcome.out.substr(0, outcome.out.find('\n')));
+}
+
+TEST_F(ToolsCli, SvgIsTheSamePictureEveryTime) {
+  ASSERT_EQ(Piper({"run", At("small.piper"), "--no-timeline", "--svg", At("a.svg")}).code, 0);
+  ASSERT_EQ(Piper({"run", At("small.piper"), "--no-timeline", "--svg", At("b.svg")}).code, 0);
+  const std::string svg = test::Contents(At("a.svg"));
+  EXPECT_EQ(svg, test::Contents(At("b.svg")));
+  EXPECT_EQ(svg.rfind("<svg xmlns=", 0), 0u);
+  for (const char* part : {">rank 0, 1<", ">rank 2, 3<", "forward, stage 0, microbatch 3", ">backward<"}) {
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(svg.find("class=\"send\""), std::string::npos);
+  ASSERT_EQ(Piper({"run", At("small.piper"), "--expand", "--svg", At("a.svg"), "--comms"}).code, 0);
+  const std::string expanded = test::Contents(At("a.svg"));
+  for (const char* part : {">rank 3<", "class=\"send\"", "class=\"recv\"", "class=\"coll\""}) {
+    EXPECT_NE(expanded.find(part), std::string::npos) << part;
+  }
 }
 
 TEST_F(ToolsCli, TracesAreJson) {

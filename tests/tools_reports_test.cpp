@@ -38,14 +38,18 @@ TEST(ToolsTimeline, ShowsPassesAndIdleTime) {
   const ir::SimulationResult result = ir::Simulate(storage->job(), TwoDevices());
   ASSERT_TRUE(result.deadlock.empty());
   ASSERT_EQ(result.makespan, 7 * ir::kPsPerMs);
-  const std::vector<TimelineRow> rows = TimelineRows(storage->job(), result, false);
+  const std::vector<CellRow> rows =
+      MakeCellRows(TimelineRows(storage->job(), result, false), {}, storage->job().strings);
   EXPECT_EQ(RenderTimeline(rows, result.makespan, {.columns = 23, .max_rows = 64, .colour = false}),
-            "rank 0 |FFFF..WW....WW|\n"
-            "rank 1 |..FFBBBBFFBBBB|\n"
-            "        0         7 ms\n");
+            "rank 0 |F0F1..B0....B1|\n"
+            "rank 1 |..F0I0W0F1I1W1|\n"
+            "        0         7 ms\n"
+            "        F forward  B backward\n"
+            "        I backward, inputs\n"
+            "        W backward, weights  . idle\n");
   const std::string coloured =
       RenderTimeline(rows, result.makespan, {.columns = 23, .max_rows = 1, .colour = true});
-  EXPECT_NE(coloured.find("\x1b[30;104mFFFF\x1b[0m"), std::string::npos) << coloured;
+  EXPECT_NE(coloured.find("\x1b[30;104mF0F1\x1b[0m"), std::string::npos) << coloured;
   EXPECT_NE(coloured.find("1 more rows\n"), std::string::npos) << coloured;
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tools/timeline.h"
+#include "tools/schedule_cells.h"
 #include "tools/trace.h"
 
 namespace piper::tools {

@@ -16,6 +16,7 @@
 #include "tools/files.h"
 #include "tools/inject.h"
 #include "tools/report.h"
+#include "tools/schedule_svg.h"
 #include "tools/session.h"
 #include "tools/terminal.h"
 #include "tools/timeline.h"
@@ -38,7 +39,9 @@ void Declare(options::options_description& shown, options::options_description& 
       ("trace", options::value<std::string>()->value_name("FILE"),
        "write a Chrome trace of the dry run (with --execute: of the run)")
       ("json", options::value<std::string>()->value_name("FILE"), "write the figures of the dry run as JSON")
-      ("timeline", "draw the timeline (the default)")
+      ("svg", options::value<std::string>()->value_name("FILE"), "draw the dry run as an SVG picture")
+      ("comms", "with --svg: sends, receives and collectives as well")
+      ("timeline", "draw the timeline in the terminal (the default)")
       ("no-timeline", "do not")
       ("expand", "time every rank instead of one rank a role");
   // clang-format on
@@ -46,9 +49,9 @@ void Declare(options::options_description& shown, options::options_description& 
 }
 
 struct RunOptions {
-  bool execute = false, verify = false, synthetic = false, timeline = true, expand = false;
+  bool execute = false, verify = false, synthetic = false, timeline = true, expand = false, comms = false;
   int64_t steps = -1;
-  std::string data, trace, metrics, json, inject;
+  std::string data, trace, metrics, json, inject, svg;
 };
 
 std::string Text(const options::variables_map& values, const char* name) {
@@ -68,14 +71,25 @@ int DryRun(const ir::Program& program, const ir::Plan& plan, const RunOptions& o
   if (options.expand) expanded = ir::Simulate(job, program.topology, {.expand = true});
   const ir::SimulationResult& result = options.expand ? expanded : plan.simulation;
   const std::vector<TimelineRow> rows = TimelineRows(job, result, options.expand);
+  std::vector<CellRow> cells;
+  if (options.timeline || !options.svg.empty()) {
+    cells = MakeCellRows(rows, ir::ListStageCopies(plan.dag, program), job.strings);
+  }
   std::string text = RenderReport(job, result, options.expand);
   if (options.timeline) {
     const TimelineOptions look{.columns = TerminalColumns(), .max_rows = 64, .colour = WantsColour(stdout)};
-    text += '\n' + RenderTimeline(rows, result.makespan, look);
+    text += '\n' + RenderTimeline(cells, result.makespan, look);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (!options.json.empty()) {
     if (Status status = WriteFile(options.json, ReportJson(job, result, options.expand)); !status.ok()) {
+      return Fail(kExitIo, status.error());
+    }
+  }
+  if (!options.svg.empty()) {
+    const SvgOptions look{.title = program.name, .bubble = result.bubble(), .communication = options.comms};
+    if (Status status = WriteFile(options.svg, RenderScheduleSvg(cells, result.makespan, look));
+        !status.ok()) {
       return Fail(kExitIo, status.error());
     }
   }
@@ -150,9 +164,13 @@ int Run(const options::variables_map& values) {
   options.metrics = Text(values, "metrics");
   options.json = Text(values, "json");
   options.inject = Text(values, "inject");
+  options.svg = Text(values, "svg");
+  options.comms = values.count("comms") != 0;
+  if (options.comms && options.svg.empty()) return Fail(kExitUsage, "--comms goes with --svg");
   if (!options.execute && !options.verify) {
     for (const char* name : {"steps", "data", "synthetic"}) {
-      if (values.count(name) != 0) return Fail(kExitUsage, fmt::format("--{} goes with --execute or --verify", name));
+      if (values.count(name) != 0)
+        return Fail(kExitUsage, fmt::format("--{} goes with --execute or --verify", name));
     }
   }
   if (options.synthetic && !options.data.empty()) {

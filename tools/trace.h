@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/program.h"
-#include "tools/timeline.h"
+#include "tools/schedule_cells.h"
 
 namespace piper::tools {
 

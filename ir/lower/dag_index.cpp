@@ -1,8 +1,8 @@
 #include "ir/lower/dag_index.h"
 
 #include <algorithm>
-#include <map>
 
+#include "ir/dag/stage_copies.h"
 #include "ir/support/result.h"
 
 namespace piper::ir {
@@ -20,21 +20,7 @@ DagIndex::DagIndex(const Dag& d, const RegionGraph& r, const Program& program, J
     name.push_back(job->InternString(dag.templates[t].name));
   }
 
-  std::string stage_tag = "stage";
-  for (const Directive& directive : program.directives) {
-    if (const CutDirective* cut = std::get_if<CutDirective>(&directive.body)) stage_tag = cut->as;
-  }
-  std::map<std::pair<int64_t, uint32_t>, uint32_t> keys;
-  for (const NodeTemplate& node : dag.templates) {
-    stage_key.push_back(kNone);
-    if (node.kind != NodeKind::kCompute) continue;
-    int64_t stage = -1;
-    for (const TagInstance& tag : node.tags) {
-      if (tag.name == stage_tag) stage = tag.index;
-    }
-    stage_key.back() =
-        keys.emplace(std::make_pair(stage, node.copy), static_cast<uint32_t>(keys.size())).first->second;
-  }
+  ListStageCopies(dag, program, &stage_key);
 
   for (const SourceRange& range : dag.origins) {
     origin.push_back(range.valid() ? job->InternString(sources.Describe(range)) : 0);
