@@ -1,3 +1,3 @@
 piper_add_test(frontend_elab_test SOURCES frontend_elab_test.cpp LIBS piper_frontend)
 piper_add_test(stdlib_test SOURCES stdlib_test.cpp LIBS piper_frontend piper_stdlib piper_pipeline)
-piper_add_test(fail_goldens_test SOURCES fail_goldens_test.cpp LIBS piper_frontend piper_pipeline)
+piper_add_test(fail_goldens_test SOURCES fail_goldens_test.cpp LIBS piper_frontend piper_pipeline piper_schedule_csv)

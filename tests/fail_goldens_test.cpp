@@ -1,7 +1,8 @@
 // Every file tests/fail/fail_*.piper is refused with exactly the diagnostics that its last comment block
 // shows, from `// expect:` on. Rewrite the blocks with PIPER_UPDATE_GOLDENS=1. Lines `// set: name=value` are
 // `--set`s,
-// `// run: test` runs the file's tests instead of loading it.
+// `// run: test` runs the file's tests instead of loading it. Lines `// csv: ROW` are a schedule to import, `// export: csv`
+// exports the plan.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -20,6 +21,9 @@
 #include "ir/dag/dag_text.h"
 #include "ir/directives/directives.h"
 #include "ir/pipeline.h"
+#include "ir/schedule_csv/check.h"
+#include "ir/schedule_csv/from_dag.h"
+#include "ir/schedule_csv/parse.h"
 #include "ir/support/diagnostics.h"
 #include "ir/support/source.h"
 
@@ -36,6 +40,8 @@ struct Case {
   std::vector<std::pair<std::string, std::string>> edits;  // of the IR text
   bool expanded = false;                                   // by `repeat`: `text` is not what the file holds
   std::string text;
+  std::string csv;         // rows of a schedule to import instead
+  bool export_csv = false;  // the plan
 };
 
 void ReplaceAll(const std::string& from, const std::string& to, std::string* text) {
@@ -86,6 +92,8 @@ Case ReadCase(const std::string& path) {
     }
     if (content.rfind("// set: ", 0) == 0) result.overrides.push_back(content.substr(8));
     if (content == "// run: test") result.run_tests = true;
+    if (content.rfind("// csv: ", 0) == 0) result.csv += content.substr(8) + "\n";
+    if (content == "// export: csv") result.export_csv = true;
     line = end + 1;
   }
   for (const std::string& rule : repeats) Repeat(rule, &result);
@@ -132,7 +140,11 @@ std::string Refuse(const Case& test, std::set<ir::DiagKind>* kinds) {
   frontend::LoadOptions options;
   options.overrides = test.overrides;
   if (test.expanded) options.text = test.text;
-  if (test.run_tests) {
+  if (!test.csv.empty()) {
+    const ir::FileId file = sources.Add("schedule.csv", test.csv);
+    std::optional<ir::schedule_csv::Table> table = ir::schedule_csv::Parse(file, diag);
+    if (table) ir::schedule_csv::Check(*table, file, diag);
+  } else if (test.run_tests) {
     Plans plans;
     frontend::RunTests(test.path, options, "", plans, sources, diag);
   } else {
@@ -141,8 +153,11 @@ std::string Refuse(const Case& test, std::set<ir::DiagKind>* kinds) {
     if (program && !test.edits.empty()) {
       Sabotage(test, *program, sources, diag);
     } else if (program) {
-      bool planned = ir::BuildPlan(*program, diag).has_value();
-      EXPECT_EQ(planned, !diag.HasErrors());
+      std::optional<ir::Plan> plan = ir::BuildPlan(*program, diag);
+      EXPECT_EQ(plan.has_value(), !diag.HasErrors());
+      if (plan && test.export_csv) {
+        EXPECT_FALSE(ir::schedule_csv::FromDag(plan->dag, *program, diag));
+      }
     }
   }
   for (const ir::Diagnostic& diagnostic : diag.diagnostics()) {

@@ -69,6 +69,18 @@ TEST_F(ToolsCli, HelpAndUsage) {
   Outcome outcome = Piper({"--help"});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_NE(outcome.out.find("usage: piper COMMAND"), std::string::npos) << outcome.out;
+  for (const char* two : {"import", "export"}) {
+    outcome = Piper({two, "--help"});
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_NE(outcome.out.find(std::string(two) + " csv"), std::string::npos) << outcome.out;
+    EXPECT_EQ(Piper({two}).code, 2);
+    outcome = Piper({two, "xml", At("small.piper")});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.err.find(std::string("there is no command '") + two + " xml'"), std::string::npos);
+    outcome = Piper({two, "csv", "--help"});
+    EXPECT_EQ(outcome.out.rfind(std::string("usage: piper ") + two + " csv [options] FILE", 0), 0u)
+        << outcome.out;
+  }
   for (const char* command : {"check", "run", "test", "fmt"}) {
     outcome = Piper({command, "--help"});
     EXPECT_EQ(outcome.code, 0);
@@ -200,6 +212,98 @@ TEST_F(ToolsCli, RunPrintsFiguresAndATimelineOf80Columns) {
   const Outcome expanded = Piper({"run", At("small.piper"), "--expand"});
   EXPECT_NE(expanded.out.find("rank 3 |"), std::string::npos) << expanded.out;
   EXPECT_EQ(expanded.out.substr(0, expanded.out.find('\n')), outcome.out.substr(0, outcome.out.find('\n')));
+}
+
+TEST_F(ToolsCli, SchedulesGoOutAsCsvAndComeBack) {
+  Outcome outcome = Piper({"export", "csv", At("small.piper"), "--no-idle"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
+  ASSERT_EQ(Piper({"export", "csv", At("small.piper"), "-o", At("out.csv")}).code, 0);
+  EXPECT_EQ(test::Contents(At("out.csv")),
+            "0F0,0F1,,0B0,0F2,0B1,0F3,0B2,,0B3\n,1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
+  outcome = Piper({"export", "csv", At("small.piper"), "--comms"});
+  EXPECT_NE(outcome.out.find("0REDUCE_GRAD\n"), std::string::npos) << outcome.out;
+
+  outcome = Piper({"import", "csv", At("out.csv")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("  schedules.one_f_one_b(rank, ranks, microbatches)\n"), std::string::npos)
+      << outcome.out;
+  EXPECT_EQ(Piper({"check", "-"}, outcome.out).err, "");
+  outcome = Piper({"import", "csv", At("out.csv"), "--literals"});
+  EXPECT_NE(outcome.out.find("steps \"F 3*(F B) B\""), std::string::npos) << outcome.out;
+  ASSERT_EQ(Piper({"import", "csv", At("out.csv"), "--literals", "-o", At("imported.piper")}).code, 0);
+  EXPECT_EQ(test::Contents(At("imported.piper")), outcome.out);
+  EXPECT_EQ(Piper({"import", "csv", "-"}, test::Contents(At("out.csv"))).code, 0);
+  EXPECT_EQ(Piper({"fmt", "--check", At("imported.piper")}).code, 0);
+  EXPECT_EQ(Piper({"check", At("imported.piper")}).out, "");
+  EXPECT_EQ(Piper({"export", "csv", At("imported.piper")}).out, test::Contents(At("out.csv")));
+
+  // Another file uses the strategy on its own model; it learns what the reference learns.
+  std::string user = kSmall;
+  user.insert(0, "import \"imported.piper\" as imported\n");
+  const std::string from = "using        grid(p = 2, replicas = 2, m = 4)";
+  user.replace(user.find(from), from.size(), "using        imported.pipeline(dp = 2)");
+  Write("user.piper", user);
+  outcome = Piper({"run", At("user.piper"), "--no-timeline", "--verify", "--steps", "1"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("bitwise equal"), std::string::npos) << outcome.out;
+}
+
+TEST_F(ToolsCli, KnownSchedulesAreNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"ScheduleGPipe_p4_v1_m8", "  schedules.gpipe(rank, ranks, microbatches)\n"},
+      {"Schedule1F1B_p4_v1_m8", "  schedules.one_f_one_b(rank, ranks, microbatches)\n"},
+      {"ScheduleInterleaved1F1B_p4_v2_m8", "  schedules.interleaved(rank, ranks, 2, microbatches)\n"},
+      {"ScheduleZBVZeroBubble_p4_v2_m8", "  schedules.zbv(rank, ranks, microbatches)\n"},
+      {"ScheduleDualPipeV_p4_v2_m8", "  schedules.dualpipev(rank, ranks, microbatches)\n"},
+      {"ScheduleLoopedBFS_p4_v2_m8", "if rank == 0 { steps \"8*0F 8*4F 4B7 "},
+      {"ScheduleInterleavedZeroBubble_p4_v2_m8", "if rank == 0 { steps \"4*0F "},
+  };
+  for (const auto& [name, part] : cases) {
+    const Outcome outcome =
+        Piper({"import", "csv", std::string("tests/golden/pytorch_schedules/") + name + ".csv"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << name << "\n" << outcome.out;
+    EXPECT_EQ(Piper({"check", "-"}, outcome.out).code, 0) << name;
+    EXPECT_EQ(Piper({"fmt", "-"}, outcome.out).out, outcome.out) << name;
+  }
+}
+
+TEST_F(ToolsCli, PyTorchsDualPipeVRuns) {
+  const std::string golden = "tests/golden/pytorch_schedules/ScheduleDualPipeV_p2_v2_m4.csv";
+  ASSERT_EQ(Piper({"import", "csv", golden, "-o", At("imported.piper")}).code, 0);
+  const Outcome outcome = Piper({"run", At("imported.piper"), "--verify", "--steps", "1"});
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_NE(outcome.out.find("f3&B1"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("bitwise equal"), std::string::npos) << outcome.out;
+}
+
+TEST_F(ToolsCli, BadCsvIsLocated) {
+  Write("bad.csv", "0F0,0B0\n1F0,2F0garbage,1B0\n");
+  Outcome outcome = Piper({"import", "csv", At("bad.csv"), "-o", At("never.piper")});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("bad.csv:2:8: error: 'garbage' behind the step [bad-csv]\n"), std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("hint: "), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(At("never.piper")));
+  outcome = Piper({"import", "csv", At("bad.csv"), "--diagnostics-format=json"});
+  EXPECT_FALSE(nlohmann::json::parse(outcome.err).empty());
+  EXPECT_EQ(Piper({"import", "csv", At("missing.csv")}).code, 74);
+  EXPECT_EQ(Piper({"import", "csv", "-"}, "").code, 1);
+  EXPECT_EQ(Piper({"export", "csv", At("small.piper"), "--waits"}).code, 2);
+  EXPECT_EQ(Piper({"export", "dot", At("small.piper"), "--graph", "picture"}).code, 2);
+  EXPECT_EQ(Piper({"export", "csv", At("missing.piper")}).code, 74);
+  EXPECT_EQ(Piper({"export", "csv", At("small.piper"), "-o", At("")}).code, 74);
+}
+
+TEST_F(ToolsCli, GraphsAreDot) {
+  for (const char* graph : {"model", "dag"}) {
+    const Outcome outcome = Piper({"export", "dot", "--graph", graph, At("small.piper")});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(outcome.out.rfind("digraph ", 0), 0u) << outcome.out.substr(0, 200);
+    ASSERT_EQ(Piper({"export", "dot", "--graph", graph, At("small.piper"), "-o", At("g.dot")}).code, 0);
+    EXPECT_EQ(test::Contents(At("g.dot")), outcome.out);
+  }
 }
 
 TEST_F(ToolsCli, SvgIsTheSamePictureEveryTime) {

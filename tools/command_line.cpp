@@ -32,7 +32,7 @@ std::string Help(const std::string& program, const Command& command,
 std::string Overview(const std::string& program, const std::string& summary,
                      const std::vector<Command>& commands) {
   std::string text = fmt::format("usage: {} COMMAND [options] FILE\n{}\n\n", program, summary);
-  for (const Command& command : commands) text += fmt::format("  {:<8} {}\n", command.name, command.summary);
+  for (const Command& command : commands) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
   return text + fmt::format("\n{} COMMAND --help lists a command's options\n", program);
 }
 
@@ -112,9 +112,22 @@ int RunCommandLine(const std::string& program, const std::string& summary,
     std::fwrite(overview.data(), 1, overview.size(), stdout);
     return kExitOk;
   }
+  std::vector<Command> group;  // commands of two words that begin with the first one given
   for (const Command& command : commands) {
     if (command.name == words[0])
       return Finish(RunCommand(program, command, {words.begin() + 1, words.end()}));
+    if (words.size() > 1 && command.name == words[0] + " " + words[1])
+      return Finish(RunCommand(program, command, {words.begin() + 2, words.end()}));
+    if (command.name.rfind(words[0] + " ", 0) == 0) group.push_back(command);
+  }
+  if (!group.empty()) {
+    const bool help = words.size() == 2 && (words[1] == "--help" || words[1] == "-h");
+    std::string text = help ? "" : fmt::format("{}: error: ", program);
+    if (!help && words.size() > 1) text += fmt::format("there is no command '{} {}'; ", words[0], words[1]);
+    text += fmt::format("{} takes one of\n", words[0]);
+    for (const Command& command : group) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    std::fwrite(text.data(), 1, text.size(), help ? stdout : stderr);
+    return Finish(help ? kExitOk : kExitUsage);
   }
   fmt::print(stderr, "{}: error: there is no command '{}'\nhint: see {} --help\n", program, words[0],
              program);

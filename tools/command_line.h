@@ -12,7 +12,7 @@ namespace piper::tools {
 namespace options = boost::program_options;
 
 struct Command {
-  std::string name;        // "run"; empty for a program without commands
+  std::string name;        // "run", or two words: "export csv"; empty for a program without commands
   std::string positional;  // "FILE" or "FILES"
   std::string summary;
   // The options that help shows, and those that it does not.

@@ -9,5 +9,8 @@ Command CheckCommand();
 Command RunCommandDescription();
 Command TestCommand();
 Command FormatCommand();
+Command ImportCsvCommand();
+Command ExportCsvCommand();
+Command ExportDotCommand();
 
 }  // namespace piper::tools

@@ -3,7 +3,9 @@
 
 int main(int argc, char** argv) {
   using namespace piper::tools;
-  return RunCommandLine("piper", "checks, runs, tests and formats .piper files; piperc compiles them",
-                        {CheckCommand(), RunCommandDescription(), TestCommand(), FormatCommand()}, argc,
-                        argv);
+  return RunCommandLine("piper",
+                        "checks, runs, tests, formats and exchanges .piper files; piperc compiles them",
+                        {CheckCommand(), RunCommandDescription(), TestCommand(), FormatCommand(),
+                         ImportCsvCommand(), ExportCsvCommand(), ExportDotCommand()},
+                        argc, argv);
 }

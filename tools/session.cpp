@@ -11,15 +11,30 @@
 
 namespace piper::tools {
 
+void DeclareDiagnosticsFormat(options::options_description& shown) {
+  shown.add_options()("diagnostics-format",
+                      options::value<std::string>()->default_value("human")->value_name("FORMAT"),
+                      "human, json or sarif; to standard error");
+}
+
 void DeclareCommonOptions(options::options_description& shown) {
   // clang-format off
   shown.add_options()
       ("set", options::value<std::vector<std::string>>()->composing()->value_name("NAME=VALUE"),
        "replace a top-level let, an argument of the strategy or a number of the train block")
-      ("train", options::value<std::string>()->value_name("NAME"), "which train block, where there are several")
-      ("diagnostics-format", options::value<std::string>()->default_value("human")->value_name("FORMAT"),
-       "human, json or sarif; to standard error");
+      ("train", options::value<std::string>()->value_name("NAME"), "which train block, where there are several");
   // clang-format on
+  DeclareDiagnosticsFormat(shown);
+}
+
+int WriteOutput(const options::variables_map& values, const std::string& text) {
+  const std::string path = values.count("output") != 0 ? values["output"].as<std::string>() : "-";
+  if (path == "-") {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return kExitOk;
+  }
+  const Status status = WriteFile(path, text);
+  return status.ok() ? kExitOk : Fail(kExitIo, status.error());
 }
 
 Session::Session(const options::variables_map& values) : diag_(sources_) {

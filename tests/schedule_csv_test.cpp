@@ -1,0 +1,402 @@
+// PyTorch pipelining's schedule CSV: strict parsing, what is checked, and both ways cell for cell against
+// what PyTorch's own classes list (tests/golden/pytorch_schedules.py). PIPER_SOAK=1 takes every p in 2..16.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "frontend/formatter.h"
+#include "ir/schedule_csv/check.h"
+#include "ir/schedule_csv/communication.h"
+#include "ir/schedule_csv/from_dag.h"
+#include "ir/schedule_csv/parse.h"
+#include "ir/schedule_csv/to_piper.h"
+#include "ir/schedule_csv/unit_time.h"
+#include "tests/schedules_support.h"
+
+namespace piper {
+namespace {
+
+namespace csv = ir::schedule_csv;
+
+constexpr char kGoldens[] = "tests/golden/pytorch_schedules";
+
+bool Soak() { return std::getenv("PIPER_SOAK") != nullptr; }
+
+std::string Contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in) << path;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Imported {
+  std::optional<csv::Table> table;
+  std::optional<csv::Extent> extent;
+  std::string errors;
+};
+
+Imported Import(const std::string& text) {
+  ir::SourceManager sources;
+  ir::DiagnosticEngine diag(sources);
+  const ir::FileId file = sources.Add("x.csv", text);
+  Imported result;
+  result.table = csv::Parse(file, diag);
+  if (result.table) result.extent = csv::Check(*result.table, file, diag);
+  result.errors = diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+  EXPECT_EQ(result.extent.has_value(), !diag.HasErrors()) << text;
+  return result;
+}
+
+csv::Table WithoutIdleCells(const csv::Table& table) {
+  csv::Table dense;
+  for (const std::vector<csv::Cell>& row : table.ranks) {
+    dense.ranks.emplace_back();
+    for (const csv::Cell& cell : row) {
+      if (cell.count > 0) dense.ranks.back().push_back(cell);
+    }
+  }
+  return dense;
+}
+
+std::optional<csv::Export> Export(const std::string& program_text, std::string* errors) {
+  ir::SourceManager sources;
+  ir::DiagnosticEngine diag(sources);
+  frontend::LoadOptions options;
+  options.text = program_text;
+  std::optional<csv::Export> exported;
+  if (std::optional<ir::Program> program = frontend::LoadProgram("x.piper", options, sources, diag)) {
+    if (std::optional<ir::Plan> plan = ir::BuildPlan(*program, diag)) {
+      exported = csv::FromDag(plan->dag, *program, diag);
+    }
+  }
+  *errors = diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+  return exported;
+}
+
+// CSV -> .piper -> plan -> CSV.
+void ExpectRoundTrip(const std::string& text) {
+  Imported imported = Import(text);
+  ASSERT_TRUE(imported.extent) << imported.errors << text;
+  const std::string piper = csv::ToPiper(*imported.table, *imported.extent, "x", "");
+  ir::SourceManager sources;
+  ir::DiagnosticEngine diag(sources);
+  EXPECT_EQ(frontend::FormatSource(sources, sources.Add("x.piper", piper), diag), piper)
+      << "is not formatted";
+  std::string errors;
+  std::optional<csv::Export> exported = Export(piper, &errors);
+  ASSERT_TRUE(exported) << errors << piper;
+  EXPECT_EQ(csv::TableText(exported->table), csv::TableText(WithoutIdleCells(*imported.table))) << piper;
+  EXPECT_EQ(exported->extent.rank_of, imported.extent->rank_of);
+  EXPECT_EQ(exported->extent.microbatches, imported.extent->microbatches);
+}
+
+std::string Digest(const std::string& text) {
+  uint64_t value = 0xcbf29ce484222325;
+  for (char c : text) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+// ---- parsing
+
+TEST(ScheduleCsv, WhatIsNoStepIsRefusedWhereItStands) {
+  const struct {
+    const char* text;
+    const char* message;
+  } cases[] = {
+      {"", "x.csv:1:1: error: the file holds no schedule"},
+      {" \n\n", "error: the file holds no schedule"},
+      {"2F0garbage", "x.csv:1:4: error: 'garbage' behind the step"},
+      {"0F0,0B0,2F0 garbage", "x.csv:1:12: error: ' garbage' behind the step"},
+      {"0F0,0B0\n\n1F0,1B0", "x.csv:2:1: error: this row has no step"},
+      {"0F0,F1", "x.csv:1:5: error: 'F1' is no step: it begins with no stage"},
+      {"0F0,0", "x.csv:1:6: error: '0' is no step: no action follows the stage"},
+      {"0G0", "x.csv:1:2: error: there is no action 'G'"},
+      {"0SEND_G0", "did you mean 'SEND_F'?"},
+      {"0f0", "x.csv:1:2: error: '0f0' is no step: no action follows the stage"},
+      {"0F", "x.csv:1:1: error: F takes a microbatch"},
+      {"0UNSHARD1", "x.csv:1:9: error: UNSHARD takes no microbatch"},
+      {"00F1", "x.csv:1:1: error: the stage '00' begins with a zero"},
+      {"0F01", "x.csv:1:3: error: the microbatch '01' begins with a zero"},
+      {"0F1000000", "x.csv:1:3: error: the microbatch '1000000' is too large"},
+      {"99999999999999999999F0", "x.csv:1:1: error: the stage '99999999999999999999' is too large"},
+      {"-1F0", "'-1F0' is no step"},
+      {"0F-1", "x.csv:1:3: error: '-1' behind the step"},
+      {"\"0F0\"", "'\"0F0\"' is no step"},
+      {"0F0;0F1", "x.csv:1:4: error: ';0F1' behind the step"},
+      {"(0F0;1B0", "x.csv:1:1: error: this '(' is never closed"},
+      {"(0F0;1B0),0F1", "x.csv:1:10: error: '' where OVERLAP_F_B belongs"},
+      {"(0F0;1B0)OVERLAP_F_Bx", "x.csv:1:10: error: 'OVERLAP_F_Bx' where OVERLAP_F_B belongs"},
+      {"(0F0)OVERLAP_F_B", "x.csv:1:1: error: a fused step has exactly two parts"},
+      {"(0F0;1B0;0F1)OVERLAP_F_B", "a fused step has exactly two parts"},
+      {"(0F0;1F0)OVERLAP_F_B", "x.csv:1:1: error: the parts of a fused step are a forward and a backward"},
+      {"(0F0;0UNSHARD)OVERLAP_F_B", "the parts of a fused step are a forward and a backward"},
+      {"(0F0;1B0x)OVERLAP_F_B", "x.csv:1:9: error: 'x' behind the step"},
+      {"(;)OVERLAP_F_B", "'' is no step"},
+      {"0F0,\xff\xfe", "is no step"},
+  };
+  for (const auto& [text, message] : cases) {
+    const Imported imported = Import(text);
+    EXPECT_FALSE(imported.extent) << text;
+    EXPECT_NE(imported.errors.find(message), std::string::npos) << text << "\n" << imported.errors;
+    EXPECT_NE(imported.errors.find("hint: "), std::string::npos) << imported.errors;
+  }
+}
+
+TEST(ScheduleCsv, WhatIsNoScheduleIsRefusedWhereItStands) {
+  const struct {
+    const char* text;
+    const char* message;
+  } cases[] = {
+      {"0F0,0B0,0F0", "x.csv:1:9: error: 0F0 is listed twice"},
+      {"0F0,0B0\n0F1,0B1", "x.csv:2:1: error: stage 0 stands on rank 0 and on rank 1"},
+      {"0F0,0B0,2F0,2B0", "x.csv:1:9: error: stage 1 stands on no rank, and stage 2 on rank 0"},
+      {"0F0,0F1,0B1", "x.csv:1:9: error: rank 0 has no backward of stage 0 for microbatch 0, of 2"},
+      {"0F0,0B0,0B1", "rank 0 has no forward of stage 0 for microbatch 1, of 2"},
+      {"0F0,0I0", "rank 0 has no weight gradient of stage 0 for microbatch 0"},
+      {"0F0,0W0", "rank 0 has no input gradient of stage 0 for microbatch 0"},
+      {"0F0,0B0,0W0", "x.csv:1:9: error: 0B0 and 0W0: the backward is listed whole and in halves"},
+      {"0B0,0F0", "x.csv:1:1: error: 0B0 stands before 0F0, whose result it needs"},
+      {"0F0,0W0,0I0", "x.csv:1:5: error: 0W0 stands before 0I0"},
+      {"0F0,(0F1;0B1)OVERLAP_F_B,0B0", "0B1 stands before 0F1"},
+      {"0F0,0SEND_F0,0B0\n1F0,1B0", "x.csv:1:5: error: 0SEND_F0 has no 1RECV_F0"},
+      {"0F0,0B0,0SEND_B0", "0SEND_B0 has no other end"},
+      {"0F0,0B0\n1RECV_F0,1F0,1B0", "1RECV_F0 has no 0SEND_F0"},
+      {"0F0,0B0,0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD has no 0REDUCE_GRAD"},
+      {"0F0,0UNSHARD,1UNSHARD,0B0", "error: stage 1 has no F"},
+      {"0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0",
+       "x.csv:1:5: error: the ranks wait for each other: rank 0 waits at 0B0 for stage 1's"},
+      {"0F0,999999F999999", "error: stage 1 stands on no rank"},
+      {"0F0,0F999999", "rank 0 has no forward of stage 0 for microbatch 1, of 1000000"},
+  };
+  for (const auto& [text, message] : cases) {
+    const Imported imported = Import(text);
+    EXPECT_FALSE(imported.extent) << text;
+    EXPECT_NE(imported.errors.find(message), std::string::npos) << text << "\n" << imported.errors;
+    EXPECT_NE(imported.errors.find("hint: "), std::string::npos) << imported.errors;
+  }
+}
+
+TEST(ScheduleCsv, ACellMoreOrLessIsNoticed) {
+  const std::string good = Contents(std::string(kGoldens) + "/ScheduleDualPipeV_p2_v2_m4.csv");
+  ASSERT_TRUE(Import(good).extent);
+  // Any step taken out, doubled, or exchanged with a character of another meaning.
+  for (size_t at = 0; at < good.size(); ++at) {
+    if (good[at] == ',' || good[at] == '\n') continue;
+    std::string bad = good;
+    bad.erase(at, 1);
+    if (const Imported imported = Import(bad); imported.extent) {
+      ADD_FAILURE() << "accepted without byte " << at << ": " << bad;
+    }
+    bad = good;
+    bad.insert(at, 1, 'x');
+    EXPECT_FALSE(Import(bad).extent) << bad;
+  }
+}
+
+TEST(ScheduleCsv, IdleCellsSpacesAndLineEndsMeanNothing) {
+  const std::string one = csv::TableText(WithoutIdleCells(*Import("0F0, 0F1 ,0B0,0B1\n").table));
+  EXPECT_EQ(one, "0F0,0F1,0B0,0B1\n");
+  for (const char* text : {"0F0,0F1,0B0,0B1", "0F0,,0F1,,,0B0,0B1,,\r\n", ",0F0,0F1,0B0,0B1\n\n"}) {
+    EXPECT_EQ(csv::TableText(WithoutIdleCells(*Import(text).table)), one) << text;
+  }
+}
+
+// ---- the literal
+
+TEST(ScheduleCsv, RepeatsAreFolded) {
+  auto fold = [](const std::string& text) {
+    std::istringstream in(text);
+    return csv::FoldRepeats({std::istream_iterator<std::string>(in), {}});
+  };
+  EXPECT_EQ(fold("F"), "F");
+  EXPECT_EQ(fold("F F"), "F F");
+  EXPECT_EQ(fold("F F F F"), "4*F");
+  EXPECT_EQ(fold("F B F B F B"), "3*(F B)");
+  EXPECT_EQ(fold("a a a b a a a b c"), "2*(3*a b) c");
+  EXPECT_EQ(fold("0F&1B 0F&1B 0F&1B"), "3*0F&1B");
+}
+
+std::string LiteralOf(const std::string& row, bool one_stage) {
+  return csv::StepsLiteral(Import(row).table->ranks[0], one_stage);
+}
+
+TEST(ScheduleCsv, LiteralsAreShort) {
+  EXPECT_EQ(LiteralOf("0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3", true), "4*F 4*B");
+  EXPECT_EQ(LiteralOf("0F0,0F1,0F2,0B0,0F3,0B1,0F4,0B2,0B3,0B4", true), "3*F 2*(B F) 3*B");
+  EXPECT_EQ(LiteralOf("0F0,0F1,0F2,0B2,0B1,0B0", true), "3*F B2 B1 B0");
+  // A W behind a B of a later microbatch is not the next one.
+  EXPECT_EQ(LiteralOf("0F0,0F1,0F2,0I0,0B1,0W0,0I2,0W2", true), "3*F I B W0 I W");
+  EXPECT_EQ(LiteralOf("0F0,1F0,1B0,(0F1;0B0)OVERLAP_F_B", false), "0F 1F 1B 0F&0B");
+}
+
+TEST(ScheduleCsv, TheFileIsFormattedAndNamesWhatItIs) {
+  const Imported imported = Import(Contents(std::string(kGoldens) + "/ScheduleZBVZeroBubble_p4_v2_m8.csv"));
+  ASSERT_TRUE(imported.extent);
+  const std::string text = csv::ToPiper(*imported.table, *imported.extent, "zbv", "");
+  EXPECT_EQ(text.rfind("// The schedule of zbv.csv: 4 ranks, 8 stages, 8 microbatches;", 0), 0u) << text;
+  EXPECT_NE(text.find("let rank_of = [0, 1, 2, 3, 3, 2, 1, 0]"), std::string::npos);
+  ir::SourceManager sources;
+  ir::DiagnosticEngine diag(sources);
+  EXPECT_EQ(frontend::FormatSource(sources, sources.Add("x.piper", text), diag), text);
+  // A name cannot leave its comment.
+  EXPECT_NE(csv::ToPiper(*imported.table, *imported.extent, "a\nlet x = 1", "")
+                .find("// The schedule of a?let x = 1.csv"),
+            std::string::npos);
+}
+
+// ---- PyTorch's classes
+
+TEST(ScheduleCsv, GoldensGoBothWays) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
+    const std::string name = entry.path().filename();
+    if (name == "digests.csv") continue;
+    SCOPED_TRACE(name);
+    ++files;
+    ExpectRoundTrip(Contents(entry.path()));
+  }
+  EXPECT_EQ(files, 14) << "two of each class";
+}
+
+// The empty cells of LoopedBFS and ZBV are those of unit time. (Interleaved1F1B spaces its end,
+// InterleavedZeroBubble its beginning, by rules of their own; GPipe, 1F1B and DualPipeV list no empty cells.)
+TEST(ScheduleCsv, IdleCellsAreThoseOfUnitTime) {
+  for (const char* name : {"ScheduleLoopedBFS_p2_v2_m4", "ScheduleLoopedBFS_p4_v2_m8",
+                           "ScheduleZBVZeroBubble_p2_v2_m4", "ScheduleZBVZeroBubble_p4_v2_m8"}) {
+    const std::string text = Contents(std::string(kGoldens) + "/" + name + ".csv");
+    const Imported imported = Import(text);
+    ASSERT_TRUE(imported.extent) << name;
+    EXPECT_EQ(csv::TableText(csv::WithIdleCells(WithoutIdleCells(*imported.table), *imported.extent)), text)
+        << name;
+  }
+}
+
+// Schedules that PyTorch has and the library has not, or not in this order.
+constexpr char kUserSchedules[] = R"(
+// LoopedBFS: backwards begin with the last microbatch.
+fn looped_from_the_end(r: int, p: int, v: int, m: int) -> schedule {
+  for c in 0..v { for i in 0..m { F[stage = c * p + r, mb = i] } }
+  for c in reversed(0..v) { for i in reversed(0..m) { B[stage = c * p + r, mb = i] } }
+}
+// InterleavedZeroBubble: interleaved, with half the extra warm-up; rank r owes r weight gradients.
+fn interleaved_zero_bubble(r: int, p: int, v: int, m: int) -> schedule {
+  let warm = (v - 1) * p + p - 1 - r
+  var backward = queue[sel]
+  var owed = queue[sel]
+  var done = 0
+  fn at(k: int, back: bool) -> sel {
+    let c = div(k, p) % v
+    [stage = (if back { v - 1 - c } else { c }) * p + r, mb = div(k, v * p) * p + k % p]
+  }
+  let n = v * m
+  for k in 0..min(warm, n) { at(k, false)[F] }
+  for k in 0..n {
+    if warm + k < n { at(warm + k, false)[F] }
+    at(k, true)[BI]
+    owed.push(at(k, true)[BW])
+    if k >= r { owed.pop() }
+  }
+  for w in owed { w }
+}
+)";
+
+TEST(ScheduleCsv, SchedulesAreThoseOfPyTorchsClasses) {
+  std::istringstream rows(Contents(std::string(kGoldens) + "/digests.csv"));
+  std::string line;
+  std::getline(rows, line);
+  std::getline(rows, line);
+  ASSERT_EQ(line, "class,p,v,m,compute,communication");
+  std::map<std::string, int> seen;
+  while (std::getline(rows, line)) {
+    std::istringstream fields(line);
+    std::string name, p_text, v_text, m_text, compute, communication;
+    for (std::string* field : {&name, &p_text, &v_text, &m_text, &compute, &communication}) {
+      ASSERT_TRUE(std::getline(fields, *field, ','));
+    }
+    const int p = std::stoi(p_text), v = std::stoi(v_text), m = std::stoi(m_text);
+    ++seen[name];
+    if (!Soak() && p != 2 && p != 3 && p != 4) continue;
+    SCOPED_TRACE(line);
+    Schedule schedule;
+    schedule.v = v;
+    bool ours = false;
+    if (name == "ScheduleGPipe") schedule.name = "gpipe";
+    if (name == "Schedule1F1B") schedule.name = "one_f_one_b";
+    if (name == "ScheduleInterleaved1F1B") schedule = {"interleaved", Shape::kLooped, v, true};
+    if (name == "ScheduleZBVZeroBubble") schedule = {"zbv", Shape::kV, 2};
+    if (name == "ScheduleDualPipeV") schedule = {"dualpipev", Shape::kV, 2};
+    if (name == "ScheduleLoopedBFS") schedule = {"looped_from_the_end", Shape::kLooped, v, ours = true};
+    if (name == "ScheduleInterleavedZeroBubble")
+      schedule = {"interleaved_zero_bubble", Shape::kLooped, v, ours = true};
+    ASSERT_FALSE(schedule.name.empty());
+    const ::piper::Row costs{schedule.name, p, m, 1, 1, 1, -1, 0, 0, {}, {}};
+    std::string text = ChainProgram(schedule, p, m, Costs(costs), kIdealMachine);
+    if (ours) {
+      const std::string library = "schedules." + schedule.name;
+      text.replace(text.find(library), library.size(), schedule.name);
+      text += kUserSchedules;
+    }
+    std::string errors;
+    std::optional<csv::Export> exported = Export(text, &errors);
+    ASSERT_TRUE(exported) << errors << text;
+    const std::string rows_text = csv::TableText(exported->table);
+    EXPECT_EQ(Digest(rows_text), compute) << rows_text;
+    const std::vector<bool> reduced(static_cast<size_t>(exported->extent.stages), true);
+    const csv::Table listed = csv::WithCommunication(exported->table, exported->extent, reduced, false);
+    EXPECT_EQ(Digest(csv::TableText(listed)), communication) << csv::TableText(listed);
+    ExpectRoundTrip(rows_text);
+    // With communication it is the same schedule.
+    Imported with =
+        Import(csv::TableText(csv::WithCommunication(exported->table, exported->extent, reduced, true)));
+    ASSERT_TRUE(with.extent) << with.errors;
+    EXPECT_EQ(with.extent->rank_of, exported->extent.rank_of);
+  }
+  EXPECT_EQ(seen.size(), 7u);
+  for (const auto& [name, count] : seen) EXPECT_GE(count, 30) << name;
+}
+
+// ---- what a plan may hold
+
+TEST(ScheduleCsv, ReducesWhereThePlanDoes) {
+  auto exported = [](int dp) {
+    std::string errors;
+    std::optional<csv::Export> result = Export(
+        "import std.gpt\nimport std.strategies\nimport std.topologies\n"
+        "model net = gpt.GPT(layers = 4, embed = 16, heads = 2, vocab = 64, seq = 8)\n"
+        "train {\n  model net\n  data random()\n  global_batch 8\n  optimizer sgd(0.1)\n"
+        "  on topologies.ideal(ranks = 4)\n  using strategies.one_f_one_b(p = 2, m = 2, dp = " +
+            std::to_string(dp) + ")\n}\n",
+        &errors);
+    EXPECT_TRUE(result) << errors;
+    return csv::TableText(csv::WithCommunication(result->table, result->extent, result->reduced, true));
+  };
+  EXPECT_EQ(exported(1),
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1\n"
+            "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1\n");
+  EXPECT_EQ(
+      exported(2),
+      "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1,0REDUCE_GRAD,"
+      "0WAIT_REDUCE_GRAD\n"
+      "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1,1REDUCE_GRAD,1WAIT_REDUCE_GRAD,1WAIT_SEND_B0,"
+      "1WAIT_SEND_B1\n");
+}
+
+TEST(ScheduleCsv, WhatThePlanHasAndTheFormatHasNotIsRefused) {
+  std::string errors;
+  EXPECT_FALSE(Export(ChainProgram({"dualpipe", Shape::kTwoWays, 1}, 2, 4,
+                                   Costs({"dualpipe", 2, 4, 1, 1, 1, -1, 0, 0, {}, {}}), kIdealMachine),
+                      &errors));
+  EXPECT_NE(errors.find("a stage has two copies, and the CSV has one rank a stage [not-expressible]"),
+            std::string::npos)
+      << errors;
+}
+
+}  // namespace
+}  // namespace piper
