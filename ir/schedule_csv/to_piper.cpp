@@ -131,6 +131,30 @@ std::string Printable(std::string_view text) {
   return out;
 }
 
+// `let rank_of = ..`: in closed form where ranks follow each other in loops or in a V, else as a list, whose
+// lines break as `piper fmt` breaks them.
+std::string Placement(const Extent& extent, size_t ranks) {
+  bool looped = true, in_v = extent.rank_of.size() == 2 * ranks;
+  for (size_t s = 0; s < extent.rank_of.size(); ++s) {
+    looped = looped && extent.rank_of[s] == s % ranks;
+    in_v = in_v && extent.rank_of[s] == (s < ranks ? s : 2 * ranks - 1 - s);
+  }
+  if (looped) return "let rank_of = [s % ranks for s in 0..stages]\n";
+  if (in_v) return "let rank_of = [if s < ranks { s } else { 2 * ranks - 1 - s } for s in 0..stages]\n";
+  std::string text, line = "let rank_of = [";
+  for (size_t s = 0; s < extent.rank_of.size(); ++s) {
+    const std::string item =
+        fmt::format("{}{}", extent.rank_of[s], s + 1 < extent.rank_of.size() ? "," : "]");
+    if (s > 0 && line.size() + 1 + item.size() > kLineWidth) {
+      text += line + "\n";
+      line = "    " + item;
+    } else {
+      line += (s > 0 ? " " : "") + item;
+    }
+  }
+  return text + line + "\n";
+}
+
 std::string Orders(const Table& table) {
   std::vector<std::string> literals;
   for (const std::vector<Cell>& row : table.ranks) {
@@ -182,8 +206,6 @@ std::string StepsLiteral(const std::vector<Cell>& row, bool one_stage) {
 std::string ToPiper(const Table& table, const Extent& extent, std::string_view stem,
                     std::string_view closed_form) {
   const std::string name = Printable(stem);
-  std::string ranks_of;
-  for (uint32_t rank : extent.rank_of) ranks_of += fmt::format("{}{}", ranks_of.empty() ? "" : ", ", rank);
   std::string text = fmt::format(
       "// The schedule of {0}.csv: {1} ranks, {2} stages, {3} microbatches; written by `piper import csv`.\n"
       "//\n"
@@ -201,9 +223,10 @@ std::string ToPiper(const Table& table, const Extent& extent, std::string_view s
       "let ranks = {1}\n"
       "let stages = {2}\n"
       "let microbatches = {3}\n"
-      "let rank_of = [{4}]  // per stage\n"
+      "// The rank of each stage.\n"
+      "{4}"
       "\n",
-      name, table.ranks.size(), extent.stages, extent.microbatches, ranks_of,
+      name, table.ranks.size(), extent.stages, extent.microbatches, Placement(extent, table.ranks.size()),
       closed_form.empty() ? "" : "import std.schedules\n");
   if (closed_form.empty()) {
     text +=
