@@ -151,9 +151,14 @@ TEST(Order, Refusals) {
   {
     TestProgram test = TwoStages(2);
     test.Order("pp", 0, {test.Do(F(1, 0))});
-    ExpectRefusal(
-        test, "order-foreign",
-        {"F[stage = 1, mb = 0] is on pp[1]; this order is on pp[0]", "list it in `order on pp[1]`"});
+    ExpectRefusal(test, "order-missing", {"leaves out F[stage = 0, mb = 0]", "this step is another group's"});
+  }
+  {
+    TestProgram test = TwoStages(2);
+    test.Order("pp", 0,
+               {test.Do(F(0, 0)), test.Do(F(0, 1)), test.Do(F(1, 0)), test.Do(B(0, 0)), test.Do(B(0, 1))});
+    ExpectRefusal(test, "order-foreign",
+                  {"nothing implies that F stage0", "(on pp[1])", "leave it out, or make it so: `edge F["});
   }
   {
     TestProgram test = TwoStages(2);

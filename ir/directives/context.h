@@ -50,6 +50,12 @@ struct HostOrder {
   std::vector<ListedStream> streams;
 };
 
+// An order lists `first` before `second`, at least one of which is another host's (foreign_steps.h).
+struct OrderClaim {
+  NodeId first = 0, second = 0;
+  OriginId origin = 0;  // the step that lists the foreign one
+};
+
 // `cost fused(f, b) = q`, applied to the fused steps of orders.
 struct FusedCost {
   const Directive* directive = nullptr;
@@ -84,6 +90,7 @@ struct BuildContext {
   // differentiate.h; [region][copy]: the templates of F, BI, BW and R, or kNone.
   std::vector<std::vector<std::array<TemplateId, 4>>> compute;
   std::vector<HostOrder> host_orders;  // order.h; per host
+  std::vector<OrderClaim> claims;      // order.h
   std::vector<FusedCost> fused_costs;  // cost.h
   Vocabulary vocabulary;
   Dag dag;

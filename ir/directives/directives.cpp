@@ -8,6 +8,7 @@
 #include "ir/directives/differentiate.h"
 #include "ir/directives/edge.h"
 #include "ir/directives/expression.h"
+#include "ir/directives/foreign_steps.h"
 #include "ir/directives/freeze.h"
 #include "ir/directives/gradient_sync.h"
 #include "ir/directives/limit.h"
@@ -109,6 +110,7 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   CheckFusedCosts(context);
   BuildStreamOrders(context);
   if (!forward_only) ApplyLimit(context);
+  CheckForeignSteps(context);
   RecordExpression(context);
   if (context.Failed()) return std::nullopt;
   context.dag.forward_only = forward_only;

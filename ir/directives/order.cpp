@@ -66,6 +66,8 @@ class OrderReader {
     templates_.clear();
     cache_.clear();
     indexed_.clear();
+    foreign_.clear();
+    foreign_origin_ = 0;
     reports_ = 0;
     const std::vector<uint32_t>& devices = dag_.groups[host_].devices;
     for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
@@ -92,6 +94,8 @@ class OrderReader {
         case Step::Kind::kSelect:
           if (ReadIndexed(step.select, stream)) break;
           Expand(step.select);
+          if (expanded_.empty() && AddForeign(step.select, stream)) break;
+          if (expanded_.empty() && !step.select.optional) ReportNothing(step.select);
           Append(stream, kNone);
           break;
         case Step::Kind::kFused:
@@ -114,7 +118,7 @@ class OrderReader {
 
   // The common step. False, and nothing done, where it takes the general way.
   bool ReadIndexed(const StepSelector& select, NameId stream) {
-    if (!select.indexed() || !barrier_.empty()) return false;
+    if (!select.indexed() || !barrier_.empty() || !foreign_.empty()) return false;
     // The microbatch, and what is left to look up.
     StepSelector::Index key[StepSelector::kMostIndices];
     const std::span<const StepSelector::Index> indices = select.indices();
@@ -181,7 +185,7 @@ class OrderReader {
       for (size_t k = 0; k < step->count; ++k) terms += step->key[k].name == dims[i].name;
       if (terms != 1) return;
     }
-    const Matched matched = FindMatched(selector.any_of[0]);
+    const Matched matched = FindMatched(selector.any_of[0], templates_);
     if (!matched.other.empty() || matched.forward.size() + matched.backward.size() == 0) return;
     const bool whole = matched.backward_passes == kPassB;
     for (const auto* templates : {&matched.forward, &matched.backward}) {
@@ -216,6 +220,7 @@ class OrderReader {
     size_t count = 0;
     for (const Selector& part : step.fused) {
       Expand(part);
+      if (expanded_.empty() && !part.optional) ReportNothing(part);
       for (const ExpandedNode& node : expanded_) {
         if (dag_.templates[node.node_template].kind == NodeKind::kCompute) continue;
         Report(DiagKind::kBadFused,
@@ -260,7 +265,9 @@ class OrderReader {
   }
 
   // The host's templates for a clause; split indices aside. Steps of a loop share the entry.
-  const Matched& Match(const SelectorClause& clause) {
+  const Matched& Match(const SelectorClause& clause) { return Match(clause, templates_, cache_); }
+  using Cache = std::unordered_multimap<uint64_t, Matched>;
+  const Matched& Match(const SelectorClause& clause, const std::vector<TemplateId>& templates, Cache& cache) {
     uint64_t hash = clause.passes + 0x9e3779b97f4a7c15ull;
     for (const SelectorTerm& term : clause.terms) {
       if (context_.split.IsSplit(term.name)) continue;
@@ -271,17 +278,17 @@ class OrderReader {
         hash ^= hash >> 32;
       }
     }
-    auto [first, last] = cache_.equal_range(hash);
+    auto [first, last] = cache.equal_range(hash);
     for (auto it = first; it != last; ++it) {
       if (SameTags(it->second.clause, clause)) return it->second;
     }
-    return cache_.emplace(hash, FindMatched(clause))->second;
+    return cache.emplace(hash, FindMatched(clause, templates))->second;
   }
 
-  Matched FindMatched(const SelectorClause& clause) const {
+  Matched FindMatched(const SelectorClause& clause, const std::vector<TemplateId>& templates) const {
     Matched matched;
     matched.clause = clause;
-    for (TemplateId t : templates_) {
+    for (TemplateId t : templates) {
       if (!context_.TemplateMatches(clause, t)) continue;
       const NodeTemplate& node = dag_.templates[t];
       if (node.kind == NodeKind::kCompute && node.pass == Pass::kF) {
@@ -332,14 +339,15 @@ class OrderReader {
     }
   }
 
-  // Fills expanded_ and whole_backward_; reports when the selector matches nothing here.
-  void Expand(const Selector& selector) {
+  // Fills expanded_ and whole_backward_ with what the selector matches here.
+  void Expand(const Selector& selector) { Expand(selector, templates_, cache_); }
+  void Expand(const Selector& selector, const std::vector<TemplateId>& templates, Cache& cache) {
     expanded_.clear();
     whole_backward_ = false;
     PassSet backward = 0;
     std::vector<ExpandedNode> backward_nodes, others;
     for (const SelectorClause& clause : selector.any_of) {
-      const Matched& matched = Match(clause);
+      const Matched& matched = Match(clause, templates, cache);
       microbatches_.clear();
       context_.split.Collect(clause, 0, static_cast<int32_t>(dag_.microbatches), &microbatches_);
       AddInstances(matched.forward, microbatches_, &expanded_);
@@ -377,7 +385,33 @@ class OrderReader {
     whole_backward_ = backward == kPassB;
     expanded_.insert(expanded_.end(), backward_nodes.begin(), backward_nodes.end());
     expanded_.insert(expanded_.end(), others.begin(), others.end());
-    if (expanded_.empty() && !selector.optional) ReportNothing(selector);
+  }
+
+  // A step of other hosts: it claims a place between what stands before and after it on the stream.
+  bool AddForeign(const Selector& selector, NameId stream) {
+    if (everything_.empty()) {
+      for (TemplateId t = 0; t < dag_.templates.size(); ++t) everything_.push_back(t);
+    }
+    Expand(selector, everything_, foreign_cache_);
+    if (expanded_.empty()) return false;
+    const OriginId origin = dag_.AddOrigin(step_range_);
+    auto [last, fresh] = foreign_.try_emplace(stream, kNone);
+    if (fresh || last->second == kNone) {
+      const ListedStream& listed = Listed(stream);
+      last->second = listed.items.empty() ? kNone : listed.items.back().node;
+    }
+    for (const ExpandedNode& node : expanded_) {
+      if (last->second == node.node) {
+        Report(DiagKind::kOrderRepeated, fmt::format("{} is listed twice", dag_.NodeName(node.node)),
+               "list it once");
+        break;
+      }
+      if (last->second != kNone) context_.claims.push_back({last->second, node.node, origin});
+      last->second = node.node;
+    }
+    foreign_origin_ = origin;
+    expanded_.clear();
+    return true;
   }
 
   void ReportNothing(const Selector& selector) {
@@ -425,6 +459,12 @@ class OrderReader {
       *seen = origin + 1;
     }
     if (expanded_.empty()) return;
+    if (!foreign_.empty()) {
+      if (auto last = foreign_.find(stream); last != foreign_.end() && last->second != kNone) {
+        context_.claims.push_back({last->second, expanded_.front().node, foreign_origin_});
+        last->second = kNone;
+      }
+    }
     ListedStream& listed = Listed(stream);
     size_t before = listed.items.size();
     marker_.Append(expanded_, origin, atomic, whole_backward_, &listed.items);
@@ -547,6 +587,7 @@ class OrderReader {
       error.Note(dag_.origins[listed_[near] - 1], fmt::format("{} is listed here", dag_.NodeName(near)));
       error.Hint(near < id ? "it belongs after that" : "it belongs before that");
     } else {
+      if (foreign_origin_ != 0) error.Note(dag_.origins[foreign_origin_], "this step is another group's");
       error.Hint("every F, BI and BW of an ordered compute stream is listed exactly once");
     }
   }
@@ -572,8 +613,13 @@ class OrderReader {
   OriginId origin_ = 0;
   SourceRange step_range_;
   std::vector<TemplateId> templates_;
-  std::unordered_multimap<uint64_t, Matched> cache_;
+  Cache cache_;
   std::vector<IndexedStep> indexed_;
+  std::vector<TemplateId> everything_;  // with foreign_cache_: what steps of other hosts match
+  Cache foreign_cache_;
+  std::map<NameId, NodeId>
+      foreign_;  // per stream: the step of another host that was listed last; kNone: an own one
+  OriginId foreign_origin_ = 0;
   std::vector<int32_t> microbatches_;
   std::vector<ExpandedNode> expanded_;
   bool whole_backward_ = false;

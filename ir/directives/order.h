@@ -9,7 +9,7 @@
 // parts. `lanes` lists steps per stream; `barrier` makes what a group listed before it precede what it lists
 // after, across its streams. Every F, BI, BW of an ordered compute stream is listed exactly once; what else
 // runs there attaches to its neighbours (stream_order.h). A group of several hosts gives each its own part.
-// Nodes of other groups cannot be listed.
+// A step that selects nothing here but nodes of other groups claims where they stand (foreign_steps.h).
 #pragma once
 
 #include "ir/directives/context.h"
