@@ -158,6 +158,13 @@ struct Stream {
   uint32_t scratch = kNone;  // buffer that its bodies use as scratch; kNone: none of them needs any
 };
 
+// Predicted contention: while tasks of both streams run at once on a device, each progresses at 1000 / thousandths of
+// its rate. For the clock alone.
+struct Slowdown {
+  uint32_t stream, with;
+  uint32_t thousandths;    // 1000 < thousandths <= 2000
+};
+
 enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast };
 
 // How a reduction adds up its terms t0, t1, ..: never by their arrival, so either is bitwise reproducible.
@@ -214,6 +221,7 @@ struct RankProgram {
   int64_t arena_bytes;                 // what the executor allocates, exactly
   int64_t static_bytes;                // parameters, gradients, optimizer state, scalars
   int64_t live_bytes = 0;              // largest live set of the planned order, static bytes and scratch included
+  std::span<const Slowdown> slowdowns = {};
 };
 
 // ---- the job -------------------------------------------------------------------------------------------------

@@ -604,13 +604,41 @@ TEST(Unsupported, IsLocatedAndNamed) {
   }
   {
     TestProgram test({2, 8}, 1);
-    test.Add("slowdown compute with a2a = 1.2", SlowdownDirective{"compute", "a2a", 1.2});
     RunDirective run;
     run.ready = true;
     test.Add("run ready", run);
-    ExpectRefusal(test, "unsupported",
-                  {"`slowdown` is not supported yet", "`run ready` is not supported yet"});
+    ExpectRefusal(test, "unsupported", {"`run ready` is not supported yet"});
   }
+}
+
+TEST(Slowdown, IsInThePlansTextAndRefusesWhatItCannotMean) {
+  {
+    TestProgram test({2, 8}, 2);
+    test.Add("slowdown compute with reduce = 1.2", SlowdownDirective{"compute", "reduce", 1.2});
+    BuiltDag built = test.MustBuild();
+    ASSERT_EQ(built.dag.slowdowns.size(), 1u);
+    EXPECT_EQ(built.dag.slowdowns[0].thousandths, 1200u);
+    const std::string text = DagToText(built.dag);
+    EXPECT_NE(text.find("slowdown compute reduce 1200"), std::string::npos) << text;
+    SourceManager sources;
+    DiagnosticEngine diag(sources);
+    std::optional<Dag> again = ParseDag(sources.Add("plan.ir", text), diag);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->slowdowns, built.dag.slowdowns);
+  }
+  const std::pair<SlowdownDirective, std::pair<const char*, const char*>> refused[] = {
+      {{"compute", "redcue", 1.2}, {"bad-slowdown", "did you mean 'reduce'?"}},
+      {{"compute", "compute", 1.2}, {"bad-slowdown", "does not run beside itself"}},
+      {{"compute", "reduce", 2.5}, {"bad-slowdown", "the most is 2"}}};
+  for (const auto& [slowdown, expected] : refused) {
+    TestProgram test({2, 8}, 2);
+    test.Add("slowdown ..", slowdown);
+    ExpectRefusal(test, expected.first, {expected.second, "test.piper:1:1"});
+  }
+  TestProgram test({2, 8}, 2);
+  test.Add("slowdown compute with reduce = 1.2", SlowdownDirective{"compute", "reduce", 1.2});
+  test.Add("slowdown reduce with compute = 1.3", SlowdownDirective{"reduce", "compute", 1.3});
+  ExpectRefusal(test, "conflicting-directives", {"have a second slowdown", "the first one is here"});
 }
 
 // ---- derived synchronisation

@@ -323,7 +323,6 @@ TEST(Docs, WhatIsNotThereYetIsRefused) {
            pipeline + "order on pp[0] { greedy(priority = [B, F, W]) }",
            pipeline + "let costs = table from \"x.csv\"",
            pipeline + "offload [attn] to host",
-           pipeline + "slowdown compute with reduce = 1.2",
        }) {
     ir::SourceManager sources;
     ir::DiagnosticEngine diag(sources);

@@ -11,11 +11,13 @@ namespace piper::ir::simulation {
 using runtime::Task;
 using runtime::TaskKind;
 
-EventLoop::EventLoop(const runtime::Job& job, const Topology& topology, const SimulationOptions& options)
+EventLoop::EventLoop(const runtime::Job& job, const Topology& topology, const SimulationOptions& options,
+                     bool contention)
     : job_(job),
       topology_(topology),
       programs_(options.evaluation ? job.eval : job.train),
       pairing_(BuildPairing(programs_)),
+      contention_(contention),
       record_log_(options.record_log) {
   BuildInstances(options.expand);
   BuildJoints(options.expand);
@@ -50,7 +52,7 @@ void EventLoop::BuildInstances(bool expand) {
     instance.first_task = static_cast<uint32_t>(tasks);
     instance.first_stream = static_cast<uint32_t>(streams_.size());
     tasks += instance.program->tasks.size();
-    PIPER_CHECK(tasks < kArrival, "too many tasks for one simulation");
+    PIPER_CHECK(tasks < kFlow, "too many tasks for one simulation");
     for (const runtime::Stream& stream : instance.program->streams) {
       StreamState& state = streams_.emplace_back();
       state.instance = i;
@@ -81,13 +83,12 @@ void EventLoop::BuildInstances(bool expand) {
     instance.timings = result_.timings[i].data();
     if (record_log_) instance.log = result_.log[i].data();
     instance.first_peer = static_cast<uint32_t>(peers_.size());
+    const uint32_t device = DeviceOf(instance.row->rank);
     for (uint32_t peer : instance.row->peers) {
-      const auto device = [&](uint32_t rank) {
-        return job_.rank_device.empty() ? rank : job_.rank_device[rank];
-      };
       const Instance& other = instances_[rank_instance_[peer]];
       peers_.push_back({rank_instance_[peer], other.first_task, other.first_stream,
-                        topology_.Between(device(instance.row->rank), device(peer)).latency});
+                        LevelBetween(device, DeviceOf(peer)),
+                        topology_.Between(device, DeviceOf(peer)).latency});
     }
     // Blocks that begin within this instance.
     const uint64_t end = instance.first_task + instance.program->tasks.size();
@@ -96,6 +97,8 @@ void EventLoop::BuildInstances(bool expand) {
   waiter_.assign(tasks, 0);
   computing_.assign(instances_.size(), 0);
   computing_since_.assign(instances_.size(), 0);
+  port_until_.assign(instances_.size() * std::max<size_t>(1, topology_.levels.size()), 0);
+  active_flows_.resize(instances_.size());
 }
 
 void EventLoop::BuildJoints(bool expand) {
@@ -167,6 +170,8 @@ void EventLoop::BuildActivations() {
 }
 
 bool EventLoop::Run() {
+  contended_ = !contention_ && SharesComputeOrSlowsDown();
+  if (contended_) return false;
   for (uint32_t s = 0; s < streams_.size(); ++s) ready_.push_back(s);
   for (;;) {
     while (true) {
@@ -184,6 +189,11 @@ bool EventLoop::Run() {
     immediate_front_ = 0;
     ready_.clear();
     ready_front_ = 0;
+    if (contended_) return false;
+    while (contention_ && !heap_.empty() && Stale(heap_.front())) {
+      std::pop_heap(heap_.begin(), heap_.end());
+      heap_.pop_back();
+    }
     if (heap_.empty()) break;
     now_ = heap_.front().time;
     do {
@@ -294,6 +304,13 @@ void EventLoop::TryStart(uint32_t stream_index) {
         cost = SaturatingAdd(cost, part.cost);
         Start(stream_index, t, part);
       }
+      if (contention_ && cost > 0) {
+        Flow flow;
+        flow.members = {{stream.instance, task.stream, kNone}};
+        flow.streams = {stream_index};
+        StartFlow(std::move(flow), cost);
+        return;
+      }
       Schedule(SaturatingAdd(now_, cost), stream_index);
     }
   }
@@ -307,20 +324,47 @@ void EventLoop::StartTransfer(uint32_t sender, uint32_t receiver) {
   const Picoseconds latency =
       send.flag != 0 ? send.cost : std::min(send.cost, PeerOf(instance, send).latency);
   Start(sender, from.head, send);
-  Start(receiver, to.head, TaskOf(instances_[to.instance], to.head));
+  const Task& receive = TaskOf(instances_[to.instance], to.head);
+  Start(receiver, to.head, receive);
+  if (const Picoseconds occupancy = send.cost - latency; occupancy > 0) {
+    const uint32_t level = PeerOf(instance, send).level;
+    if (contention_) {
+      Flow flow;
+      flow.members = {{from.instance, send.stream, level}, {to.instance, receive.stream, kNone}};
+      flow.streams = {sender};
+      flow.receive = to.head;
+      flow.latency = latency;
+      StartFlow(std::move(flow), occupancy);
+      return;
+    }
+    UsePort(from.instance, level, occupancy);
+  }
   Schedule(SaturatingAdd(now_, send.cost - latency), sender);
   Schedule(SaturatingAdd(now_, send.cost), to.head | kArrival);
 }
 
 void EventLoop::StartCollective(Joint& joint) {
+  Flow flow;
+  for (uint32_t s = joint.first_stream; s != kDone && joint.cost > 0; s = streams_[s].next_blocked) {
+    const Instance& instance = instances_[streams_[s].instance];
+    const Task& row = TaskOf(instance, streams_[s].head);
+    const uint32_t level = CollectiveLevel(instance, row);
+    if (contention_) {
+      flow.members.push_back({streams_[s].instance, row.stream, level});
+      flow.streams.push_back(s);
+    } else if (level != kNone) {
+      UsePort(streams_[s].instance, level, joint.cost);
+    }
+  }
   for (uint32_t s = joint.first_stream; s != kDone;) {
     const uint32_t next = streams_[s].next_blocked;
     const Instance& instance = instances_[streams_[s].instance];
     Start(s, streams_[s].head, TaskOf(instance, streams_[s].head));
-    Schedule(SaturatingAdd(now_, joint.cost), s);
+    if (flow.streams.empty()) Schedule(SaturatingAdd(now_, joint.cost), s);
     s = next;
   }
   joint.first_stream = kDone;
+  if (!flow.streams.empty()) StartFlow(std::move(flow), joint.cost);
 }
 
 PIPER_INLINE void EventLoop::Start(uint32_t stream_index, uint32_t task, const Task& row) {
@@ -411,6 +455,10 @@ void EventLoop::Handle(uint32_t target) {
     const uint32_t task = target & ~kArrival;
     const uint32_t instance = InstanceOf(task);
     End(instance, task, TaskOf(instances_[instance], task));
+    return;
+  }
+  if ((target & kFlow) != 0) {
+    EndFlow(target & ~kFlow);
     return;
   }
   const StreamState& stream = streams_[target];

@@ -3,6 +3,7 @@
 // it. Private to ir/cost; simulator.h is the interface.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -57,6 +58,7 @@ struct Instance {
 // Who is at the other end of a peer slot.
 struct Peer {
   uint32_t instance = 0, first_task = 0, first_stream = 0;
+  uint32_t level = 0;  // of the topology that joins the two
   Picoseconds latency = 0;
 };
 
@@ -80,9 +82,14 @@ struct Joint {
 
 class EventLoop {
  public:
-  EventLoop(const runtime::Job& job, const Topology& topology, const SimulationOptions& options);
-  // Runs to completion or to the stuck state; false if stuck.
+  // Without `contention` every task takes what it costs from its start on.
+  EventLoop(const runtime::Job& job, const Topology& topology, const SimulationOptions& options,
+            bool contention);
+  // Runs to completion or to the stuck state; false if stuck, or if contended().
   bool Run();
+  // Something was met that only a run with contention times right: a second transfer on a port, several
+  // computing streams, a slowdown. The run stopped there.
+  bool contended() const { return contended_; }
   SimulationResult TakeResult();
 
   // What a blocked head waits for, as heads of streams: for the deadlock report. Valid after Run() returned
@@ -93,8 +100,9 @@ class EventLoop {
   BlockedHead Head(uint32_t stream, uint32_t awaited) const;  // awaited: a global task, or kNone
 
  private:
-  // What ends: the head (or its fused group) of a stream, or, with kArrival set, the global receive task.
-  static constexpr uint32_t kArrival = 1u << 31;
+  // What ends: the head (or its fused group) of a stream; with kArrival set, the global receive task; with
+  // kFlow set, a flow.
+  static constexpr uint32_t kArrival = 1u << 31, kFlow = 1u << 30;
   static constexpr uint32_t kBlock = 256;
   struct Event {
     Picoseconds time;
@@ -115,6 +123,41 @@ class EventLoop {
       return size_t{row_of_key[task.key]} * columns + static_cast<size_t>(task.microbatch + 1);
     }
   };
+  // Something under way whose rate depends on what else is (flows.cpp). A transfer is one flow on two
+  // devices, a collective one on all of its members'.
+  struct FlowMember {
+    uint32_t instance = 0;
+    uint32_t stream = 0;     // of its program
+    uint32_t level = kNone;  // of the port that it occupies there; kNone: none
+  };
+  struct Flow {
+    std::vector<FlowMember> members;
+    std::vector<uint32_t> streams;  // global; their heads end with it
+    uint32_t receive = kDone;       // global task that ends `latency` later
+    Picoseconds latency = 0;
+    __int128 remaining = 0;                  // work, in parts of a picosecond at full rate
+    int64_t numerator = 0, denominator = 1;  // of its rate since `since`
+    Picoseconds since = 0, end = -1;
+  };
+  bool SharesComputeOrSlowsDown() const;
+  uint32_t LevelBetween(uint32_t device, uint32_t other) const;
+  uint32_t CollectiveLevel(const Instance& instance, const runtime::Task& row) const;
+  void StartFlow(Flow flow, Picoseconds work);
+  void Refresh(std::vector<FlowMember> members);
+  void FindRate(uint32_t index, int64_t* numerator, int64_t* denominator) const;
+  void EndFlow(uint32_t index);
+  bool Stale(const Event& event) const {
+    return (event.target & kFlow) != 0 && (event.target & kArrival) == 0 &&
+           flows_[event.target & ~kFlow].end != event.time;
+  }
+  // Without contention: notes when a port is used twice at once.
+  void UsePort(uint32_t instance, uint32_t level, Picoseconds occupancy) {
+    Picoseconds& until = port_until_[instance * std::max<size_t>(1, topology_.levels.size()) + level];
+    contended_ = contended_ || until > now_;
+    until = std::max(until, now_ + occupancy);
+  }
+  uint32_t DeviceOf(uint32_t rank) const { return job_.rank_device.empty() ? rank : job_.rank_device[rank]; }
+
   void CountStart(uint32_t instance_index, const runtime::Task& row);
   void CountEnd(uint32_t instance_index, const runtime::Task& row);
 
@@ -162,6 +205,12 @@ class EventLoop {
       joint_of_;  // [instance]: (pairing joint, joints_), sorted
   std::vector<Peer> peers_;
   std::vector<uint32_t> instance_of_block_;  // of the first task of a block of kBlock global tasks
+  const bool contention_;
+  bool contended_ = false;
+  std::vector<Picoseconds> port_until_;  // [instance][level]: the end of what was last sent through it
+  std::vector<Flow> flows_;
+  std::vector<uint32_t> free_flows_;
+  std::vector<std::vector<uint32_t>> active_flows_;  // [instance]
   std::vector<Event> heap_;
   std::vector<uint32_t> immediate_;  // targets that end at this instant, a queue
   std::vector<uint32_t> ready_;      // streams, a queue

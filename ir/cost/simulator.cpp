@@ -1,6 +1,7 @@
 #include "ir/cost/simulator.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ir/cost/event_loop.h"
 
@@ -15,11 +16,16 @@ double SimulationResult::bubble() const {
 
 SimulationResult Simulate(const runtime::Job& job, const Topology& topology,
                           const SimulationOptions& options) {
-  simulation::EventLoop loop(job, topology, options);
-  const bool complete = loop.Run();
+  std::optional<simulation::EventLoop> loop;
+  loop.emplace(job, topology, options, false);
+  bool complete = loop->Run();
+  if (loop->contended()) {
+    loop.emplace(job, topology, options, true);
+    complete = loop->Run();
+  }
   std::vector<BlockedHead> cycle;
-  if (!complete) cycle = simulation::SmallestCycle(loop);
-  SimulationResult result = loop.TakeResult();
+  if (!complete) cycle = simulation::SmallestCycle(*loop);
+  SimulationResult result = loop->TakeResult();
   result.deadlock = std::move(cycle);
   return result;
 }

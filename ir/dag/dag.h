@@ -177,6 +177,14 @@ struct StreamOrder {
   friend bool operator==(const StreamOrder&, const StreamOrder&) = default;
 };
 
+// While tasks of two different streams of these names run at once on a device, each takes thousandths / 1000 as
+// long.
+struct SlowdownRule {
+  NameId stream = 0, with = 0;
+  uint32_t thousandths = 1000;
+  friend bool operator==(const SlowdownRule&, const SlowdownRule&) = default;
+};
+
 // How gradients are folded; what the reference must evaluate.
 struct GradientExpression {
   int64_t replicas = 1;
@@ -211,6 +219,7 @@ struct Dag {
   bool forward_only = false;
   std::vector<uint32_t>
       device_replica;  // per device: linear data-parallel index (which samples); empty: all 0
+  std::vector<SlowdownRule> slowdowns;  // for the clock
   std::vector<Picoseconds>
       atomic_costs;  // per OrderItem::atomic: `cost fused(..)`; -1 or absent: sum of the parts
 

@@ -55,6 +55,8 @@ class Printer {
       std::string distance = edge.distance == 0 ? "" : fmt::format(" distance {}", edge.distance);
       Line("after {} -> {}{}{}", Node(edge.from), Node(edge.to), distance, Origin(edge.origin));
     }
+    for (const SlowdownRule& rule : dag_.slowdowns)
+      Line("slowdown {} {} {}", Word(NameText(rule.stream)), Word(NameText(rule.with)), rule.thousandths);
     for (const StreamOrder& order : dag_.orders) PrintOrder(order);
     PrintExpression();
     return std::move(out_);

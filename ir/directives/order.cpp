@@ -95,7 +95,7 @@ class OrderReader {
           if (ReadIndexed(step.select, stream)) break;
           Expand(step.select);
           if (expanded_.empty() && AddForeign(step.select, stream)) break;
-          if (expanded_.empty() && !step.select.optional) ReportNothing(step.select);
+          if (expanded_.empty() && !step.select.optional()) ReportNothing(step.select);
           Append(stream, kNone);
           break;
         case Step::Kind::kFused:

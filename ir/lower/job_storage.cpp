@@ -59,6 +59,7 @@ std::vector<runtime::RankProgram> JobStorage::Programs(
     program.terms = role.terms;
     program.peer_roles = role.peer_roles;
     program.communicator_sizes = role.communicator_sizes;
+    program.slowdowns = role.slowdowns;
     program.loss_scale = role.loss_scale;
     program.loss = role.loss;
     program.arena_bytes = role.arena_bytes;

@@ -45,6 +45,7 @@ struct RoleStorage {
   std::vector<runtime::Term> terms;
   std::vector<uint32_t> peer_roles;
   std::vector<uint32_t> communicator_sizes;
+  std::vector<runtime::Slowdown> slowdowns;
   uint32_t loss_scale = runtime::kNone;
   uint32_t loss = runtime::kNone;
   int64_t arena_bytes = 0;

@@ -286,6 +286,17 @@ void RoleBuilder::EmitStreams() {
     }
     out_.streams.push_back(stream);
   }
+  for (const SlowdownRule& rule : dag_.slowdowns) {
+    for (uint32_t s = 0; s < orders_.size(); ++s) {
+      for (uint32_t q = 0; q < orders_.size(); ++q) {
+        if (s == q || dag_.orders[orders_[s]].stream != rule.stream ||
+            dag_.orders[orders_[q]].stream != rule.with)
+          continue;
+        if (rule.stream == rule.with && q < s) continue;
+        out_.slowdowns.push_back({s, q, rule.thousandths});
+      }
+    }
+  }
   for (const Elided& elided : elided_) {
     const Local& local = locals_[elided.local];
     for (uint32_t from : local.predecessors) {
