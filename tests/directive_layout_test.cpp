@@ -2,6 +2,7 @@
 // before and after), that taking the line out changes it, and what each refuses.
 #include <gtest/gtest.h>
 
+#include "ir/dag/dag_text.h"
 #include "ir/directives/cut.h"
 #include "tests/dag_test_support.h"
 
@@ -611,9 +612,16 @@ TEST(Unsupported, IsLocatedAndNamed) {
   }
 }
 
+TestProgram Replicated() {
+  TestProgram test({2, 8}, 2);
+  test.Mesh({{"dp", 2}});
+  test.ShardBatch({"dp"});
+  return test;
+}
+
 TEST(Slowdown, IsInThePlansTextAndRefusesWhatItCannotMean) {
   {
-    TestProgram test({2, 8}, 2);
+    TestProgram test = Replicated();
     test.Add("slowdown compute with reduce = 1.2", SlowdownDirective{"compute", "reduce", 1.2});
     BuiltDag built = test.MustBuild();
     ASSERT_EQ(built.dag.slowdowns.size(), 1u);
@@ -631,11 +639,11 @@ TEST(Slowdown, IsInThePlansTextAndRefusesWhatItCannotMean) {
       {{"compute", "compute", 1.2}, {"bad-slowdown", "does not run beside itself"}},
       {{"compute", "reduce", 2.5}, {"bad-slowdown", "the most is 2"}}};
   for (const auto& [slowdown, expected] : refused) {
-    TestProgram test({2, 8}, 2);
+    TestProgram test = Replicated();
     test.Add("slowdown ..", slowdown);
     ExpectRefusal(test, expected.first, {expected.second, "test.piper:1:1"});
   }
-  TestProgram test({2, 8}, 2);
+  TestProgram test = Replicated();
   test.Add("slowdown compute with reduce = 1.2", SlowdownDirective{"compute", "reduce", 1.2});
   test.Add("slowdown reduce with compute = 1.3", SlowdownDirective{"reduce", "compute", 1.3});
   ExpectRefusal(test, "conflicting-directives", {"have a second slowdown", "the first one is here"});

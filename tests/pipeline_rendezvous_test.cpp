@@ -3,6 +3,10 @@
 // in a cycle is refused, and stops where the proof says.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "ir/check/deadlock.h"
 #include "ir/cost/simulator.h"
 #include "runtime/interpreter.h"
@@ -144,6 +148,68 @@ TEST(Sabotage, AMergedStreamIsRefused) {
   std::unique_ptr<Compiled> compiled = Compile(text.Text());
   EXPECT_FALSE(compiled->ok());
   EXPECT_TRUE(compiled->Has(ir::DiagKind::kDeadlock)) << compiled->Messages();
+}
+
+// A body that does not end before messages of later microbatches have arrived: the communication thread
+// delivers them meanwhile, whatever the order of the compute stream.
+class WaitingBodies : public runtime::BodyRunner {
+ public:
+  WaitingBodies(const runtime::Job& job, const runtime::RankProgram& program, bool waits)
+      : inner_(runtime::MakeInterpreter(job, program)), waits_(waits) {}
+  void Run(uint32_t body, runtime::BodyContext& context) override {
+    if (waits_ && context.step == 0 && !waited_.exchange(true)) {
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      for (const auto& [data, bytes] : arriving) {
+        // The arena is zero at the start, and no activation is.
+        while (!Arrived(data, bytes) && std::chrono::steady_clock::now() < deadline)
+          std::this_thread::yield();
+        seen += Arrived(data, bytes);
+      }
+    }
+    inner_->Run(body, context);
+  }
+  static std::vector<std::pair<const std::byte*, int64_t>> arriving;
+  static int seen;
+
+ private:
+  static bool Arrived(const std::byte* data, int64_t bytes) {
+    const auto* words = reinterpret_cast<const volatile uint32_t*>(data);
+    return words[bytes / 4 - 1] != 0;
+  }
+  std::unique_ptr<runtime::BodyRunner> inner_;
+  bool waits_;
+  std::atomic<bool> waited_{false};
+};
+std::vector<std::pair<const std::byte*, int64_t>> WaitingBodies::arriving;
+int WaitingBodies::seen = 0;
+
+TEST(Overlap, ABodyMayWaitForWhatArrivesMeanwhile) {
+  std::unique_ptr<Compiled> compiled = Compile(Text({"gpipe", 2, 5}, 1));
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  for (bool rendezvous : {false, true}) {
+    WaitingBodies::arriving.clear();
+    WaitingBodies::seen = 0;
+    runtime::LocalOptions options;
+    options.steps = 2;
+    options.rendezvous = rendezvous;
+    options.bodies = [](const runtime::Job& job, const runtime::RankProgram& program) {
+      return std::make_unique<WaitingBodies>(job, program, program.ranks[0].rank == 1);
+    };
+    runtime::LocalHooks hooks;
+    hooks.initialized = [](const runtime::RankView& view) {
+      if (view.rank != 1) return;
+      for (const runtime::Task& task : view.program->tasks) {
+        if (task.kind != runtime::TaskKind::kRecv || task.microbatch == 0) continue;
+        const uint32_t buffer = view.program->task_operands[task.first_operand];
+        WaitingBodies::arriving.emplace_back(view.executor->buffer(buffer),
+                                             view.program->buffers[buffer].bytes);
+      }
+    };
+    runtime::Result<runtime::LocalResult> run = runtime::RunLocal(compiled->job(), options, hooks);
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    EXPECT_GE(WaitingBodies::arriving.size(), 4u);
+    EXPECT_EQ(WaitingBodies::seen, static_cast<int>(WaitingBodies::arriving.size()));
+  }
 }
 
 }  // namespace
