@@ -39,11 +39,13 @@ bool EventLoop::SharesComputeOrSlowsDown() const {
 // The level whose link the device uses towards another: the innermost that holds both.
 uint32_t EventLoop::LevelBetween(uint32_t device, uint32_t other) const {
   for (uint32_t level = 0; level < topology_.levels.size(); ++level) {
-    for (const Level::Group& group : topology_.levels[level].groups) {
-      const bool holds = device >= group.first && device - group.first < group.count;
-      if (holds && other >= group.first && other - group.first < group.count) return level;
-      if (group.first > device) break;
-    }
+    const std::vector<Level::Group>& groups = topology_.levels[level].groups;
+    auto after = std::upper_bound(groups.begin(), groups.end(), device,
+                                  [](uint32_t d, const Level::Group& group) { return d < group.first; });
+    if (after == groups.begin()) continue;
+    const Level::Group& group = *std::prev(after);
+    const uint32_t end = group.first + group.count;
+    if (device < end && other >= group.first && other < end) return level;
   }
   return 0;
 }
