@@ -175,7 +175,8 @@ struct Message {
   Operation producer;
   int send_stage = 0, recv_stage = 0;
   int send_item = -1, recv_item = -1;
-  bool done = false;
+  int edge =
+      -1;  // of Strategy::edges, whose message it is: nothing makes it, its send waits for what the edge says
 };
 struct Item {
   int line = 0;  // 0: no step lists it
@@ -200,6 +201,7 @@ class Play {
     if (unit != chain_.size()) return Wrong({}, "the cut does not cover the chain");
     if (!Account()) return verdict_;
     FindMessages();
+    FindEdgeMessages();
     LayLists();
     if (verdict_.kind == Verdict::Kind::kWrong) return verdict_;
     while (Advance()) {
@@ -312,6 +314,29 @@ class Play {
     }
   }
 
+  // An edge between steps of two ranks is a message without content.
+  void FindEdgeMessages() {
+    for (size_t e = 0; e < strategy_.edges.size(); ++e) {
+      const EdgeLine& edge = strategy_.edges[e];
+      if (!edge.from.end.empty() || !edge.to.end.empty()) continue;
+      const int from = RankOfSelected(edge.from), to = RankOfSelected(edge.to);
+      if (from == to) continue;
+      Message message;
+      message.from = from;
+      message.to = to;
+      message.send_stage = edge.from.stage;
+      message.recv_stage = edge.to.stage;
+      message.datum = {-1 - static_cast<int>(e), -1,
+                       edge.from.dir * strategy_.microbatches_a_direction + edge.from.mb};
+      message.edge = static_cast<int>(e);
+      messages_.push_back(message);
+    }
+  }
+  int RankOfSelected(const Selected& s) const {
+    return PlaceOf(s.stage, s.dir * strategy_.microbatches_a_direction + s.mb)->rank;
+  }
+  bool IsMade(const Message& message) const { return message.edge >= 0 || done_.count(message.producer) > 0; }
+
   int NewList() {
     lists_.emplace_back();
     return static_cast<int>(lists_.size()) - 1;
@@ -341,6 +366,7 @@ class Play {
     const int mb = s.dir * strategy_.microbatches_a_direction + s.mb;
     for (size_t i = 0; i < messages_.size(); ++i) {
       const Message& message = messages_[i];
+      if (message.edge >= 0) continue;
       if ((sends ? message.from : message.to) != rank || message.datum.mb != mb) continue;
       if ((sends ? message.send_stage : message.recv_stage) != s.stage) continue;
       if ((message.datum.from < 0) != (s.pass == "F")) continue;
@@ -408,7 +434,7 @@ class Play {
           if (messages_[i].from == from && messages_[i].to == to) pair.push_back(static_cast<int>(i));
         }
         std::stable_sort(pair.begin(), pair.end(), [&](int a, int b) {
-          return position[messages_[a].producer] < position[messages_[b].producer];
+          return Sent(messages_[a], position) < Sent(messages_[b], position);
         });
         for (bool sends : {true, false}) {
           if (StreamOf(sends) != (sends ? "send" : "recv")) continue;
@@ -443,7 +469,16 @@ class Play {
       if (message.send_item < 0 || message.recv_item < 0) Wrong({}, "a message has only one end");
     }
     heads_.assign(lists_.size(), 0);
+    for (const Message& message : messages_) {
+      if (message.edge < 0) continue;
+      const EdgeLine& edge = strategy_.edges[static_cast<size_t>(message.edge)];
+      for (int from : ItemsOf(edge.from)) items_[message.send_item].after.push_back({from, edge.line});
+      for (int to : ItemsOf(edge.to)) items_[to].after.push_back({message.recv_item, edge.line});
+    }
     for (const EdgeLine& edge : strategy_.edges) {
+      if (edge.from.end.empty() && edge.to.end.empty() &&
+          RankOfSelected(edge.from) != RankOfSelected(edge.to))
+        continue;
       for (int to : ItemsOf(edge.to)) {
         for (int from : ItemsOf(edge.from)) items_[to].after.push_back({from, edge.line});
       }
@@ -469,6 +504,16 @@ class Play {
     return std::all_of(item.after.begin(), item.after.end(), [&](const auto& edge) {
       return items_[edge.first].done || &items_[edge.first] == &item;
     });
+  }
+
+  // Where a message stands among the sends of its pair: behind what makes it, an edge's behind all of that.
+  std::pair<int, int> Sent(const Message& message, std::map<Operation, std::pair<int, int>>& position) const {
+    if (message.edge < 0) return position[message.producer];
+    int last = -1;
+    for (const auto& group : Expand(strategy_.edges[static_cast<size_t>(message.edge)].from)) {
+      for (const Operation& o : group) last = std::max(last, position[o].first);
+    }
+    return {last, 1 << 30};
   }
 
   // What an operation needs on its rank.
@@ -522,11 +567,10 @@ class Play {
         const int id = lists_[list][heads_[list]];
         if (items_[id].message >= 0) {
           Message& message = messages_[items_[id].message];
-          if (!done_.count(message.producer)) break;
+          if (!IsMade(message)) break;
           if (!Allowed(items_[message.send_item]) || !Allowed(items_[message.recv_item])) break;
           if (!IsHead(items_[id].sends ? message.recv_item : message.send_item)) break;
           have_.insert({message.to, message.datum});
-          message.done = true;
           Pop(message.send_item);
           Pop(message.recv_item);
         } else {
@@ -594,7 +638,7 @@ class Play {
       }
       if (item.message >= 0) {
         const Message& message = messages_[item.message];
-        if (!done_.count(message.producer)) out.push_back(item_of_.at(message.producer));
+        if (!IsMade(message)) out.push_back(item_of_.at(message.producer));
         continue;
       }
       for (size_t i = 0; i < item.operations.size(); ++i) {

@@ -75,9 +75,22 @@ uint64_t Expectation::Data(uint32_t field, uint64_t step, int64_t sample) {
   return Mix(Mix(Mix(OfText("data"), field), step), static_cast<uint64_t>(sample));
 }
 
-Expectation::Expectation(const Chain& chain, const FoldOrders& folds, int steps) : chain_(chain) {
-  size_t microbatches = 0;
-  for (const std::vector<int>& copy : folds[0]) microbatches += copy.size();
+Expectation::Expectation(const Chain& chain, const FoldOrders& one_replica, int replicas, int steps)
+    : chain_(chain) {
+  // The fold over replicas of the fold over copies: a copy of a replica is a copy.
+  FoldOrders folds(one_replica.size());
+  int a_replica = 0;
+  for (const std::vector<int>& copy : one_replica[0]) a_replica += static_cast<int>(copy.size());
+  for (size_t u = 0; u < folds.size(); ++u) {
+    for (int d = 0; d < replicas; ++d) {
+      for (std::vector<int> copy : one_replica[u]) {
+        for (int& mb : copy) mb += d * a_replica;
+        folds[u].push_back(copy);
+      }
+    }
+  }
+
+  const auto microbatches = static_cast<size_t>(a_replica * replicas);
   steps_.resize(static_cast<size_t>(steps) + 1);
   for (const Unit& unit : chain.units) {
     for (const std::string& name : unit.parameters) {

@@ -26,13 +26,14 @@ using FoldOrders = std::vector<std::vector<std::vector<int>>>;
 // What a run over `steps` steps must leave, by the definition alone.
 class Expectation {
  public:
-  Expectation(const Chain& chain, const FoldOrders& folds, int steps);
+  // `folds` is of a replica; all do the same, each with its own microbatches.
+  Expectation(const Chain& chain, const FoldOrders& folds, int replicas, int steps);
 
   struct Step {
     std::map<std::string, std::vector<float>> before, gradients;  // by parameter
     float loss = 0;
-    std::vector<std::vector<uint64_t>> values;                        // [unit][microbatch]
-    std::vector<std::vector<uint64_t>> inner;                         // what BI leaves for BW, likewise
+    std::vector<std::vector<uint64_t>> values;  // [unit][microbatch], those of a replica in a row
+    std::vector<std::vector<uint64_t>> inner;   // what BI leaves for BW, likewise
     std::map<std::pair<int, int>, std::vector<uint64_t>> cotangents;  // (of, from unit): [microbatch]
   };
   const Chain& chain() const { return chain_; }

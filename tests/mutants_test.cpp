@@ -39,13 +39,15 @@ struct Accepted {
   std::string name, text;
   Chain chain;
   FoldOrders folds;
+  int dp = 1;
   std::unique_ptr<Compiled> compiled;
 };
 
 // Every seed of delays on the real executor, every other one in rendezvous mode; the first goes on for three
 // steps.
 std::string RunUnderDelays(const Accepted& accepted, int seeds) {
-  const Expectation one(accepted.chain, accepted.folds, 1), three(accepted.chain, accepted.folds, 3);
+  const Expectation one(accepted.chain, accepted.folds, accepted.dp, 1);
+  const Expectation three(accepted.chain, accepted.folds, accepted.dp, 3);
   for (int seed = 0; seed < seeds; ++seed) {
     HashRun run;
     run.delay_seed = static_cast<uint64_t>(seed) + 1;
@@ -236,7 +238,8 @@ TEST(Mutants, AreRefusedWithTheirLinesOrRunRight) {
         ++all.with_numbers;
         testing::ExpectEqualToReference(*compiled, 2, name);
       }
-      accepted.push_back({name, mutant.written.text, good.chain, verdict.folds, std::move(compiled)});
+      accepted.push_back(
+          {name, mutant.written.text, good.chain, verdict.folds, good.dp, std::move(compiled)});
       if (accepted.size() >= 60) RunAll(&accepted);
       break;
     }
@@ -272,7 +275,8 @@ TEST(Mutants, GoodSchedulesAreAcceptedAndRunRight) {
       std::unique_ptr<Compiled> compiled = Compile(written.text);
       ASSERT_TRUE(compiled->ok()) << study.Name() << "\n" << compiled->Messages();
       if (checked++ % 4 == 0) testing::ExpectEqualToReference(*compiled, 2, study.Name());
-      accepted.push_back({study.Name(), written.text, study.chain, verdict.folds, std::move(compiled)});
+      accepted.push_back(
+          {study.Name(), written.text, study.chain, verdict.folds, study.dp, std::move(compiled)});
     }
   }
   RunAll(&accepted);
@@ -418,14 +422,15 @@ TEST(Mutants, TheHashesSeeOneFault) {
     ASSERT_TRUE(compiled->ok()) << compiled->Messages();
     fault(compiled->plan->job->train_roles()[1]);
     compiled->plan->job->Seal();
-    const std::string seen = RunWithHashes(*compiled->plan, Expectation(study.chain, verdict.folds, 1), {});
+    const std::string seen =
+        RunWithHashes(*compiled->plan, Expectation(study.chain, verdict.folds, study.dp, 1), {});
     EXPECT_EQ(seen.empty(), std::string(name) == "nothing") << name << ": " << seen;
   }
   // Another order of folding.
   FoldOrders folds = verdict.folds;
   std::swap(folds[1][0][1], folds[1][0][2]);
   std::unique_ptr<Compiled> compiled = Compile(written.text);
-  EXPECT_NE(RunWithHashes(*compiled->plan, Expectation(study.chain, folds, 1), {}), "");
+  EXPECT_NE(RunWithHashes(*compiled->plan, Expectation(study.chain, folds, study.dp, 1), {}), "");
 }
 
 }  // namespace

@@ -291,9 +291,22 @@ void Fuse(Mutant* mutant, Random& random) {
   steps.erase(steps.begin() + other);
 }
 
-void Edge(Mutant* mutant, Random& random) {
+void Edge(Mutant* mutant, const std::map<std::string, int>& moment, Random& random) {
   Study& study = mutant->study;
   for (int edges = random.Between(1, 3); edges > 0; --edges) {
+    if (random.Chance(2)) {
+      // Steps of any two ranks, mostly in the order in which one execution does them.
+      std::vector<Listed>& some = study.orders[AnyRank(study, random)].compute();
+      std::vector<Listed>& others = study.orders[AnyRank(study, random)].compute();
+      Listed from = some[random.Below(some.size())], to = others[random.Below(others.size())];
+      const bool back = moment.at(from.Text()) > moment.at(to.Text());
+      from.parts.resize(1);
+      to.parts.resize(1);
+      if (from.parts == to.parts) continue;
+      if (back && !random.Chance(4)) std::swap(from, to);
+      study.edges.push_back({from, to});
+      continue;
+    }
     // The steps of a rank with their messages about them, so that most edges lead forward in time.
     std::vector<Listed> all;
     for (const Listed& step : study.orders[AnyRank(study, random)].compute()) {
@@ -389,7 +402,7 @@ int Study::RankOf(int stage, int dir) const {
 
 std::string Study::Name() const {
   return schedule + " p = " + std::to_string(p) + (v > 1 ? ", v = " + std::to_string(v) : "") +
-         ", m = " + std::to_string(m);
+         ", m = " + std::to_string(m) + (dp > 1 ? ", dp = " + std::to_string(dp) : "");
 }
 
 Written Write(const Study& study) {
@@ -407,7 +420,8 @@ Written Write(const Study& study) {
   put("topology machine(ranks: int) {\n  device core { compute f32 = 1 TFLOP/s }\n  level all = ranks of "
       "core\n}");
   put("strategy study {");
-  put("  mesh (pp = " + std::to_string(study.p) + ")");
+  put("  mesh (pp = " + std::to_string(study.p) + (study.dp > 1 ? ", dp = " + std::to_string(study.dp) : "") +
+      ")");
   std::string cut;
   for (size_t stage = 0; stage < study.units.size(); ++stage) {
     const int count = study.units[stage] - (stage == 0);
@@ -420,6 +434,7 @@ Written Write(const Study& study) {
   } else {
     put("  split batch into " + std::to_string(study.m) + " as mb");
   }
+  if (study.dp > 1) put("  shard batch over dp");
   for (const Placed& place : study.places) {
     put("  place [stage = " + std::to_string(place.stage) +
             (place.dir < 0 ? "" : ", dir = " + std::to_string(place.dir)) + "] on pp[" +
@@ -436,9 +451,9 @@ Written Write(const Study& study) {
     put("  }");
   }
   for (const auto& [from, to] : study.edges) put("  edge " + from.Text() + " -> " + to.Text(), true);
-  put("}\ntrain {\n  model net\n  data random()\n  global_batch " + std::to_string(study.m) +
+  put("}\ntrain {\n  model net\n  data random()\n  global_batch " + std::to_string(study.m * study.dp) +
       "\n  steps 1\n  optimizer sgd(lr = 0.0009765625)\n  seed 5\n  on machine(ranks = " +
-      std::to_string(study.p) + ")\n  using study\n}");
+      std::to_string(study.p * study.dp) + ")\n  using study\n}");
   return written;
 }
 
@@ -464,6 +479,7 @@ Study ChooseStudy(const std::string& schedule, uint64_t seed, bool skips) {
   if (schedule == "zbv") study.m = 2 * study.p - 1 + random.Below(3);
   if (schedule == "dualpipev") study.m = 2 * study.p + random.Below(3);
   if (schedule == "dualpipe") study.m = 2 * study.p + 2 * random.Below(2);
+  if (study.p <= 4 && random.Chance(4)) study.dp = 2;
   const int stages = study.p * study.v;
   int units = 0;
   for (int stage = 0; stage < stages; ++stage) {
@@ -496,6 +512,12 @@ Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, ui
   Random random(seed);
   Mutant mutant;
   mutant.study = good;
+  std::map<std::string, int> moment;  // of a step, in the execution
+  std::istringstream text(Write(good).text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);)
+    lines.push_back(line.substr(std::min(line.size(), size_t{6})));
+  for (int line : executed) moment.emplace(lines[line - 1], static_cast<int>(moment.size()));
   switch (kind) {
     case Kind::kSwapNeighbours:
     case Kind::kSwapDistant: {
@@ -520,12 +542,6 @@ Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, ui
       if (random.Chance(2)) {
         MoveStep(&mutant, random);
       } else {
-        std::istringstream text(Write(good).text);
-        std::vector<std::string> lines;
-        for (std::string line; std::getline(text, line);)
-          lines.push_back(line.substr(std::min(line.size(), size_t{6})));
-        std::map<std::string, int> moment;
-        for (int line : executed) moment.emplace(lines[line - 1], static_cast<int>(moment.size()));
         MoveStage(&mutant, moment, random);
       }
       break;
@@ -538,7 +554,7 @@ Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, ui
       Fuse(&mutant, random);
       break;
     case Kind::kEdge:
-      Edge(&mutant, random);
+      Edge(&mutant, moment, random);
       break;
     case Kind::kMerge:
       Merge(&mutant, random);

@@ -59,6 +59,7 @@ struct Study {
   std::string schedule;  // in std.schedules
   int p = 1, v = 1, m = 1;
   int directions = 1;  // 2: two copies of every stage
+  int dp = 1;          // replicas of the whole
   Chain chain;
   std::vector<int> units;  // of the chain, a stage
   std::vector<Placed> places;
@@ -94,7 +95,7 @@ enum class Kind {
   kSize,            // of one end of a message: in the plan's text, the program stays as it is
   kSplit,           // a B in two, its BW elsewhere; or a pass elsewhere
   kFuse,            // two steps as one, one as two, the parts of one in the other order
-  kEdge,            // up to three `edge` lines between steps and messages of a rank
+  kEdge,            // up to three `edge` lines between steps of any ranks, or steps and messages of a rank
   kMerge,           // all sends, receives or both of a rank on one stream, or on compute
   kMessages,        // the order of a rank's messages
 };
