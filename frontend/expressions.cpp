@@ -476,10 +476,7 @@ Value Interpreter::EvalCall(CallExpr& expr) {
     if (name.frame == kFrameNative) return CallNative(name.slot, expr);
     if (name.frame == kFrameUnresolved) {
       if (name.name == names::kFused) return EvalFused(expr);
-      if (name.name == names::kGreedy) {
-        Fail(expr.range, DiagKind::kUnsupported, "greedy(..) orders are not built yet",
-             "write the order as a function, or leave it out: forward, then backward, per microbatch");
-      }
+      if (name.name == names::kGreedy) return EvalGreedy(expr);
     }
   }
   if (callee.kind == ExprKind::kMember) {

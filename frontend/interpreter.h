@@ -307,6 +307,8 @@ class Interpreter {
                  std::vector<ir::Step>* out);
   ir::Selector RunStepSelector(const StepRun& run, const ir::Selector* within, SourceRange range);
   Value EvalFused(const CallExpr& call);
+  Value EvalGreedy(const CallExpr& call);
+  ir::Selector GreedyPriority(Expr& expr);
   std::vector<std::pair<ir::NameId, std::vector<ir::Step>>> EvalLanes(List<Lane> lanes);
   ir::GroupExpr GroupOf(Expr& expr);
   Value IndexAxis(const AxisObject& axis, List<Item> items, SourceRange range);

@@ -320,7 +320,6 @@ TEST(Docs, WhatIsNotThereYetIsRefused) {
            std::string("mesh (pp = 1)\nsplit [layer] batch into 2 as piece"),
            pipeline + "edge F[mb = 0, stage = 0] -> F[mb = 1, stage = 0] distance 1",
            pipeline + "run ready hint [B, F, W]",
-           pipeline + "order on pp[0] { greedy(priority = [B, F, W]) }",
            pipeline + "let costs = table from \"x.csv\"",
            pipeline + "offload [attn] to host",
        }) {

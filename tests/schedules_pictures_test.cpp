@@ -20,11 +20,34 @@ namespace {
 constexpr int kRanks = 4, kMicrobatches = 8;
 constexpr char kPath[] = "docs/schedules.md";
 
+// The pipeline of the section on greedy: stages of unequal cost.
+std::optional<ir::Plan> PlanUneven(const std::string& order) {
+  Schedule schedule;
+  schedule.order = order;
+  std::string costs = "  cost [send] = 0 us\n";
+  constexpr int kCosts[kRanks][3] = {{1, 1, 1}, {1, 2, 1}, {2, 2, 1}, {1, 1, 1}};
+  for (int s = 0; s < kRanks; ++s) {
+    for (int pass = 0; pass < 3; ++pass) {
+      costs += std::string("  cost ") +
+               (pass == 0   ? "F"
+                : pass == 1 ? "BI"
+                            : "BW") +
+               "[layer = " + std::to_string(s) + "] = " + std::to_string(kCosts[s][pass]) + " us\n";
+    }
+  }
+  std::string errors;
+  std::optional<ir::Plan> plan =
+      PlanText(ChainProgram(schedule, kRanks, kMicrobatches, costs, kIdealMachine), &errors);
+  EXPECT_TRUE(plan) << errors;
+  return plan;
+}
+
 // A line a rank, or two where it holds two stages: digits are forwards, small letters BI, capital letters BW
 // (of microbatch 0: 0, a, A), dots idle time.
 std::string Draw(const std::string& name) {
-  const Schedule schedule = Find(name);
-  std::optional<ir::Plan> plan = PlanRow({name, kRanks, kMicrobatches, 1, 1, 1, -1, 0, 0, {}, {}});
+  std::optional<ir::Plan> plan = name == "greedy"
+                                     ? PlanUneven("greedy(priority = [B, F, W], in_flight = 4)")
+                                     : PlanRow({name, kRanks, kMicrobatches, 1, 1, 1, -1, 0, 0, {}, {}});
   if (!plan) return "";
   const auto columns = static_cast<size_t>(plan->simulation.makespan / ir::kPsPerUs);
   const runtime::Job& job = plan->job->job();
@@ -45,9 +68,11 @@ std::string Draw(const std::string& name) {
       if (task.kind != runtime::TaskKind::kCompute || task.cost == 0) continue;
       auto [it, fresh] = line_of.try_emplace(task.key, lines.size());
       if (fresh) lines.emplace_back(columns, ' ');
-      const auto column = static_cast<size_t>(start / ir::kPsPerUs);
-      lines[it->second][column] = static_cast<char>("0aA"[task.flag] + task.microbatch);
-      idle[column] = ' ';
+      for (ir::Picoseconds at = 0; at < task.cost; at += ir::kPsPerUs) {
+        const auto column = static_cast<size_t>((start + at) / ir::kPsPerUs);
+        lines[it->second][column] = static_cast<char>("0aA"[task.flag] + task.microbatch);
+        idle[column] = ' ';
+      }
     }
     for (size_t line = 0; line < lines.size(); ++line) {
       for (size_t i = 0; line == 0 && i < columns; ++i) {
@@ -90,7 +115,7 @@ TEST(SchedulePictures, AreDryRuns) {
   }
   in.close();
   for (const char* name : {"gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p", "looped_bfs", "interleaved",
-                           "zbv", "v_half", "v_min", "dualpipe", "dualpipev"}) {
+                           "zbv", "v_half", "v_min", "dualpipe", "dualpipev", "greedy"}) {
     EXPECT_EQ(drawn[name], 1) << "one picture under ## " << name;
   }
   if (std::getenv("PIPER_UPDATE_GOLDENS") != nullptr) std::ofstream(kPath) << text;
@@ -135,6 +160,21 @@ TEST(SchedulePictures, FilesAreWhatPiperDraws) {
       EXPECT_EQ(Contents(path), svg) << path << ": after a wanted change, PIPER_UPDATE_GOLDENS=1";
     }
   }
+}
+
+// The figures beside the picture of greedy.
+TEST(SchedulePictures, GreedyBesideClosedSchedules) {
+  std::ifstream in(kPath);
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  const auto units = [](const std::string& order) {
+    std::optional<ir::Plan> plan = PlanUneven(order);
+    return plan ? std::to_string(plan->simulation.makespan / ir::kPsPerUs) : "";
+  };
+  const std::string sentence = "1F1B takes " + units("schedules.one_f_one_b(r, p, m)") +
+                               " units for that, ZB1P " + units("schedules.zb1p(r, p, m)") +
+                               ", and this order " + units("greedy(priority = [B, F, W], in_flight = 4)") +
+                               ", where the third stage alone is busy for 40.";
+  EXPECT_NE(page.find(sentence), std::string::npos) << sentence;
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ enum class Shape { kLooped, kV, kTwoWays };
 struct Schedule {
   std::string name;  // in std.schedules
   Shape shape = Shape::kLooped;
-  int v = 1;             // stages a rank
-  bool takes_v = false;  // as an argument
+  int v = 1;               // stages a rank
+  bool takes_v = false;    // as an argument
+  std::string order = {};  // what stands in `order on pp[r] { }` instead of the name
 };
 
 // A name of std.schedules; `_v3` behind it says how many stages a rank has.
@@ -60,9 +61,13 @@ inline std::string ChainProgram(const Schedule& schedule, int p, int m, const st
     text << "  split batch into m as mb\n  for s in 0.." << stages << " { place [stage = s] on pp["
          << (schedule.shape == Shape::kV ? "if s < p { s } else { 2 * p - 1 - s }" : "s % p") << "] }\n";
   }
-  text << "  for r in 0..p { order on pp[r] { schedules." << schedule.name << "(r, p, "
-       << (schedule.takes_v ? std::to_string(schedule.v) + ", " : "") << "m) } }\n"
-       << body
+  if (schedule.order.empty()) {
+    text << "  for r in 0..p { order on pp[r] { schedules." << schedule.name << "(r, p, "
+         << (schedule.takes_v ? std::to_string(schedule.v) + ", " : "") << "m) } }\n";
+  } else {
+    text << "  for r in 0..p { order on pp[r] { " << schedule.order << " } }\n";
+  }
+  text << body
        << "  cost F[ramp] = 0 us\n  cost B[ramp] = 0 us\n  cost [accumulate] = 0 us\n  cost [update] = 0 "
           "us\n  cost [loss.fold] = 0 us\n"
        << "  cost [loss.reduce] = 0 us\n"

@@ -27,6 +27,20 @@ Picoseconds ComputeCost(const DeviceKind& kind, DType dtype, double flops, doubl
   return Round(std::max(compute, PicosecondsAt(bytes, kind.memory_bandwidth)));
 }
 
+Picoseconds BodyCost(const DeviceKind& kind, const Body& body) {
+  DType dtype = DType::kF32;
+  for (const Formal& formal : body.formals) {
+    if (formal.type.dtype == DType::kI32) continue;
+    dtype = formal.type.dtype;
+    break;
+  }
+  return ComputeCost(kind, dtype, body.flops, body.bytes_moved);
+}
+
+Picoseconds AccumulateCost(const DeviceKind& kind, int64_t bytes) {
+  return ComputeCost(kind, DType::kF32, 0, 3.0 * static_cast<double>(bytes));
+}
+
 TransferCost MessageCost(const Link& link, int64_t bytes) {
   return {Round(PicosecondsAt(static_cast<double>(bytes), link.bandwidth)), link.latency};
 }

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "ir/model/graph.h"
+#include "ir/model/body.h"
 #include "ir/program/program.h"
 #include "ir/support/units.h"
 #include "runtime/program.h"
@@ -17,6 +17,11 @@ namespace piper::ir {
 
 // The roofline: max(flops / FLOP/s of the dtype, bytes / memory bandwidth).
 Picoseconds ComputeCost(const DeviceKind& kind, DType dtype, double flops, double bytes);
+
+// A body's, on its first floating-point type.
+Picoseconds BodyCost(const DeviceKind& kind, const Body& body);
+// Adding a gradient of so many bytes to its sum: two read, one written.
+Picoseconds AccumulateCost(const DeviceKind& kind, int64_t bytes);
 
 // One message: it occupies the link for bytes / bandwidth and arrives one latency later.
 struct TransferCost {

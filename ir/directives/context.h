@@ -56,6 +56,14 @@ struct OrderClaim {
   OriginId origin = 0;  // the step that lists the foreign one
 };
 
+// `order on host { greedy(..) }`, still to be resolved.
+struct GreedyOrder {
+  size_t host = 0;  // index into BuildContext::hosts
+  const GreedySpec* spec = nullptr;
+  SourceRange range;
+  OriginId origin = 0;
+};
+
 // `cost fused(f, b) = q`, applied to the fused steps of orders.
 struct FusedCost {
   const Directive* directive = nullptr;
@@ -89,9 +97,10 @@ struct BuildContext {
   std::vector<const Directive*> recomputed_by;
   // differentiate.h; [region][copy]: the templates of F, BI, BW and R, or kNone.
   std::vector<std::vector<std::array<TemplateId, 4>>> compute;
-  std::vector<HostOrder> host_orders;  // order.h; per host
-  std::vector<OrderClaim> claims;      // order.h
-  std::vector<FusedCost> fused_costs;  // cost.h
+  std::vector<HostOrder> host_orders;      // order.h; per host
+  std::vector<OrderClaim> claims;          // order.h
+  std::vector<GreedyOrder> greedy_orders;  // order.h; in file order
+  std::vector<FusedCost> fused_costs;      // cost.h
   Vocabulary vocabulary;
   Dag dag;
   std::vector<TagSet> template_tags;  // per template, once they are complete (IndexTemplates)

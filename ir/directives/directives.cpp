@@ -11,6 +11,7 @@
 #include "ir/directives/foreign_steps.h"
 #include "ir/directives/freeze.h"
 #include "ir/directives/gradient_sync.h"
+#include "ir/directives/greedy.h"
 #include "ir/directives/limit.h"
 #include "ir/directives/mesh.h"
 #include "ir/directives/offload.h"
@@ -105,7 +106,10 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (context.Failed()) return std::nullopt;
 
   // Orders: what is listed, then every stream completely.
-  ApplyOrder(context);
+  AtomicMarker marker(context.dag.templates);
+  ApplyOrder(context, marker);
+  if (context.Failed()) return std::nullopt;
+  ResolveGreedy(context, marker);
   if (context.Failed()) return std::nullopt;
   CheckFusedCosts(context);
   BuildStreamOrders(context);

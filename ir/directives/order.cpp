@@ -76,6 +76,8 @@ class OrderReader {
         templates_.push_back(t);
     }
     collectives_.clear();
+    host_index_ = host_index;
+    greedy_ = {};
     for (const auto& [stream, schedule] : order.streams) ReadSteps(schedule.steps, stream);
     CheckComplete();
   }
@@ -111,6 +113,9 @@ class OrderReader {
           break;
         case Step::Kind::kLanes:
           for (const auto& [lane, inner] : step.lanes) ReadSteps(inner, lane);
+          break;
+        case Step::Kind::kGreedy:
+          ReadGreedy(step, stream);
           break;
       }
     }
@@ -206,6 +211,33 @@ class OrderReader {
       }
     }
     step->usable = true;
+  }
+
+  // The steps are found later, when all other orders are known (greedy.h).
+  void ReadGreedy(const Step& step, NameId stream) {
+    if (stream != compute_) {
+      ReportOnce(fmt::format("`greedy(..)` on stream {}: it orders F, BI and BW", NameText(stream)),
+                 "list it under compute; other streams follow", {}, "");
+      return;
+    }
+    if (greedy_.valid()) {
+      ReportOnce("a second `greedy(..)` in one order", "one orders every step of the group", greedy_,
+                 "the first one is here");
+      return;
+    }
+    greedy_ = step_range_;
+    context_.greedy_orders.push_back(
+        {host_index_, step.greedy.get(), step_range_, dag_.AddOrigin(step_range_)});
+  }
+
+  // What does not depend on the host is said for the first one.
+  void ReportOnce(std::string message, std::string hint, SourceRange note, std::string note_text) {
+    if (std::find(said_.begin(), said_.end(), step_range_) != said_.end()) {
+      ++reports_;
+      return;
+    }
+    said_.push_back(step_range_);
+    Report(DiagKind::kBadGreedy, std::move(message), std::move(hint), note, std::move(note_text));
   }
 
   void ReadFused(const Step& step, NameId stream) {
@@ -490,6 +522,16 @@ class OrderReader {
     bool ordered = std::any_of(result_->streams.begin(), result_->streams.end(),
                                [&](const ListedStream& l) { return l.stream == compute_; });
     if (!ordered || reports_ > 0) return;
+    if (greedy_.valid()) {
+      const std::vector<OrderItem>& beside = Listed(compute_).items;
+      if (beside.empty()) return;
+      step_range_ = dag_.origins[beside[0].origin];
+      Report(DiagKind::kBadGreedy,
+             fmt::format("{} stands beside `greedy(..)`, which orders every step of {}",
+                         dag_.NodeName(beside[0].node), dag_.groups[host_].text),
+             "remove one of the two", greedy_, "the order is found here");
+      return;
+    }
     const bool complete = std::all_of(templates_.begin(), templates_.end(), [&](TemplateId t) {
       if (dag_.templates[t].kind != NodeKind::kCompute || dag_.templates[t].pass == Pass::kR) return true;
       const auto first = listed_.begin() + dag_.first_node[t], end = listed_.begin() + dag_.first_node[t + 1];
@@ -611,6 +653,9 @@ class OrderReader {
   GroupId host_ = 0;
   HostOrder* result_ = nullptr;
   OriginId origin_ = 0;
+  size_t host_index_ = 0;
+  SourceRange greedy_;  // of this order's `greedy(..)`
+  std::vector<SourceRange> said_;
   SourceRange step_range_;
   std::vector<TemplateId> templates_;
   Cache cache_;
@@ -647,9 +692,8 @@ void AtomicMarker::Append(const std::vector<ExpandedNode>& nodes, OriginId origi
   }
 }
 
-void ApplyOrder(BuildContext& context) {
+void ApplyOrder(BuildContext& context, AtomicMarker& marker) {
   context.host_orders.resize(context.hosts.size());
-  AtomicMarker marker(context.dag.templates);
   OrderReader reader(context, marker);
   std::vector<const Directive*> owner(context.hosts.size());
   context.ForEach<OrderDirective>([&](const Directive& directive, const OrderDirective& order) {

@@ -16,8 +16,11 @@
 
 namespace piper::ir {
 
-// Leaves host_orders (per host) and the temporal edges of barriers.
-void ApplyOrder(BuildContext& context);
+class AtomicMarker;
+
+// Leaves host_orders (per host; empty where a greedy order is still to be found), greedy_orders, and the
+// temporal edges of barriers.
+void ApplyOrder(BuildContext& context, AtomicMarker& marker);
 
 // A node that an expansion yields; `key` orders a selection: class (F, B, other), microbatch, position in the
 // step.

@@ -277,16 +277,8 @@ void RoleBuilder::BindBody(Local& local) {
   local.row.flag = static_cast<uint8_t>(local.node->pass);
   local.row.argument = body_index_.at({local.node->region, local.node->pass});
   local.row.key = index_.stage_key[local.id];
-  DType dtype = DType::kF32;
-  for (const Formal& formal : body.formals) {
-    if (formal.type.dtype != DType::kI32) {
-      dtype = formal.type.dtype;
-      break;
-    }
-  }
   local.row.cost = local.node->cost >= 0 ? local.node->cost
-                                         : ComputeCost(context_.program.topology.Kind(device_), dtype,
-                                                       body.flops, body.bytes_moved);
+                                         : BodyCost(context_.program.topology.Kind(device_), body);
 }
 
 void RoleBuilder::BindOthers(Local& local) {

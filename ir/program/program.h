@@ -117,12 +117,20 @@ class StepSelector {
   std::unique_ptr<Selector> full_;  // null in the common form, and of what selects nothing
 };
 
+// `greedy(priority = [B, F, W], in_flight = 4, memory = 10 GiB)`: an order to be found once costs are known.
+struct GreedySpec {
+  std::vector<Selector> priority;  // what stands first is preferred
+  int64_t in_flight = 0;           // microbatches from the start of F to the end of BI (or B), a rank; 0: no bound
+  int64_t memory = 0;              // bytes saved between passes, a rank; 0: no bound
+};
+
 struct Step {
-  enum class Kind : uint8_t { kSelect, kFused, kBarrier, kLanes } kind = Kind::kSelect;
+  enum class Kind : uint8_t { kSelect, kFused, kBarrier, kLanes, kGreedy } kind = Kind::kSelect;
   SourceRange range;                // the expression that yielded it
   StepSelector select;              // kSelect
   std::vector<Selector> fused;      // kFused: in order; one atomic node
   std::vector<std::pair<NameId, std::vector<Step>>> lanes;  // kLanes: stream -> its steps
+  std::shared_ptr<const GreedySpec> greedy;                 // kGreedy
 };
 
 // An ordinary value of the language: what `order` lists.
