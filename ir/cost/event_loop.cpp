@@ -435,15 +435,6 @@ PIPER_INLINE void EventLoop::Advance(uint32_t stream_index, uint32_t count) {
   ready_.push_back(stream_index);
 }
 
-PIPER_INLINE void EventLoop::Schedule(Picoseconds time, uint32_t target) {
-  if (time == now_) {
-    immediate_.push_back(target);
-    return;
-  }
-  heap_.push_back({time, sequence_++, target});
-  std::push_heap(heap_.begin(), heap_.end());
-}
-
 PIPER_INLINE uint32_t EventLoop::InstanceOf(uint32_t task) const {
   uint32_t instance = instance_of_block_[task / kBlock];
   while (instance + 1 < instances_.size() && instances_[instance + 1].first_task <= task) ++instance;

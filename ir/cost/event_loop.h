@@ -189,7 +189,14 @@ class EventLoop {
   void Start(uint32_t stream_index, uint32_t task, const runtime::Task& row);
   void End(uint32_t instance_index, uint32_t task, const runtime::Task& row);
   void Advance(uint32_t stream_index, uint32_t count);
-  void Schedule(Picoseconds time, uint32_t target);
+  void Schedule(Picoseconds time, uint32_t target) {
+    if (time == now_) {
+      immediate_.push_back(target);
+      return;
+    }
+    heap_.push_back({time, sequence_++, target});
+    std::push_heap(heap_.begin(), heap_.end());
+  }
   void Handle(uint32_t target);
 
   const runtime::Job& job_;

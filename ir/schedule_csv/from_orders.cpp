@@ -49,7 +49,7 @@ std::optional<Table> FromOrders(const Program& program) {
       Cell cell;
       for (size_t i = 0; i < (fused ? step.fused.size() : 1); ++i) {
         const std::optional<Step> part =
-            StepOf(fused ? step.fused[i] : step.select, stage_name, microbatch_name);
+            StepOf(fused ? step.fused[i] : step.select.Full(), stage_name, microbatch_name);
         if (!part) return std::nullopt;
         cell.steps[cell.count++] = *part;
       }
