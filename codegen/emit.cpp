@@ -27,8 +27,9 @@ constexpr const char* kFunctionNames =
 
 constexpr const char* kTargetSource = R"(
 // Compiled with -march, as all the rest: what this program needs of the processor.
-#include "runtime/processor_target.h"
-
+)"
+                                      "#include \"runtime/processor_target.h\"\n"
+                                      R"(
 namespace piper::generated {
 
 extern const runtime::FeatureSet kTargetFeatures;
@@ -40,8 +41,9 @@ const runtime::FeatureSet kTargetFeatures = kFeatures;
 
 constexpr const char* kStartSource = R"(
 // The one source that is compiled without -march: it looks at the processor before anything else runs.
-#include "runtime/processor.h"
-
+)"
+                                     "#include \"runtime/processor.h\"\n"
+                                     R"(
 namespace piper::generated {{
 
 extern const runtime::FeatureSet kTargetFeatures;
