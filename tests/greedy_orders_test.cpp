@@ -438,12 +438,6 @@ TEST(GreedyOrders, BesideRecompute) {
   ASSERT_NE(plain.find("is the least"), std::string::npos) << plain;
   ASSERT_NE(replayed.find("is the least"), std::string::npos) << replayed;
   EXPECT_NE(least(plain), least(replayed));
-  // More microbatches fit into the same bytes, and a step takes longer.
-  std::optional<ir::Plan> whole = PlanText(text(least(plain), ""), &errors);
-  std::optional<ir::Plan> again = PlanText(text(least(plain), "  recompute [layer]\n"), &errors);
-  ASSERT_TRUE(whole && again) << errors;
-  EXPECT_EQ(whole->simulation.roles[1].peak_activations, 1);
-  EXPECT_GT(again->simulation.roles[1].peak_activations, 1);
   std::optional<ir::Plan> free = PlanText(text("in_flight = 2", ""), &errors);
   std::optional<ir::Plan> slower = PlanText(text("in_flight = 2", "  recompute [layer]\n"), &errors);
   ASSERT_TRUE(free && slower) << errors;

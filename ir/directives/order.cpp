@@ -613,6 +613,21 @@ class OrderReader {
     return split;
   }
 
+  // Where an order of other hosts lists a step of this one: most likely it was meant for here.
+  SourceRange ListedElsewhere(TemplateId t, int32_t mb) const {
+    for (const Directive& directive : context_.program.directives) {
+      const auto* order = std::get_if<OrderDirective>(&directive.body);
+      if (order == nullptr || &directive == directive_) continue;
+      for (const auto& [stream, schedule] : order->streams) {
+        for (const Step& step : schedule.steps) {
+          if (step.kind == Step::Kind::kSelect && Within(step.select, {dag_.first_node[t], t, mb}))
+            return step.range;
+        }
+      }
+    }
+    return {};
+  }
+
   void ReportMissing(TemplateId t, NodeId id, const std::string& name) {
     // The nearest listed instance of the same template shows where it belongs.
     NodeId near = id;
@@ -625,6 +640,8 @@ class OrderReader {
     }
     auto error = diag_.Error(directive_->range, DiagKind::kOrderMissing,
                              fmt::format("the order on {} leaves out {}", dag_.groups[host_].text, name));
+    if (const SourceRange elsewhere = ListedElsewhere(t, Microbatch(t, id)); elsewhere.valid())
+      error.Note(elsewhere, "another order lists it here, which does not make it run there");
     if (near != id) {
       error.Note(dag_.origins[listed_[near] - 1], fmt::format("{} is listed here", dag_.NodeName(near)));
       error.Hint(near < id ? "it belongs after that" : "it belongs before that");
