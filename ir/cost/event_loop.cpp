@@ -273,6 +273,11 @@ void EventLoop::TryStart(uint32_t stream_index) {
   if (!WaitsMet(stream_index)) return;
   const Instance& instance = instances_[stream.instance];
   const Task& task = TaskOf(instance, stream.head);
+  if (stream.arrives > now_ && task.kind != TaskKind::kRecv) [[unlikely]] {
+    stream.next_blocked = waiter_[stream.last_arrival];
+    waiter_[stream.last_arrival] = stream_index + 1;
+    return;
+  }
   switch (task.kind) {
     case TaskKind::kSend:
     case TaskKind::kRecv: {
@@ -458,6 +463,12 @@ void EventLoop::Handle(uint32_t target) {
   if (task.kind == TaskKind::kSend) {
     const uint32_t partner = Partner(instance, stream.head);
     const uint32_t receiver = StreamOf(instances_[PeerOf(instance, task).instance], partner);
+    const Picoseconds latency =
+        task.flag != 0 ? task.cost : std::min(task.cost, PeerOf(instance, task).latency);
+    if (StreamState& to = streams_[receiver]; latency > 0 && SaturatingAdd(now_, latency) >= to.arrives) {
+      to.arrives = SaturatingAdd(now_, latency);
+      to.last_arrival = partner;
+    }
     End(stream.instance, stream.head, task);
     Advance(receiver, 1);
     Advance(target, 1);

@@ -71,6 +71,9 @@ struct StreamState {
   uint32_t group_end = 0;  // one past the head's fused group; 0: not looked up yet
   bool arrived = false;    // the head is at its rendezvous
   bool computes = false;   // its tasks occupy the compute units
+  // Of what it received, the last to arrive: receives follow each other at once, anything else waits for it.
+  uint32_t last_arrival = kDone;  // global task
+  Picoseconds arrives = 0;
 };
 
 struct Joint {

@@ -5,9 +5,10 @@
 //
 // A send and its receive start when both stream heads have reached them and their waits are met; the sender's
 // and the receiver's streams are free again after bytes/bandwidth (the task's cost less the link's latency),
-// the data (the receive's completion) arrives one latency later. A collective starts when all its members
-// have reached it. Fused tasks (consecutive, equal `atomic`) start when the waits of all are met and end
-// together after the sum of their costs. At one instant everything that ends precedes everything that starts.
+// the data (the receive's completion) arrives one latency later; a stream that goes on with anything but a
+// receive waits for what it received. A collective starts when all its members have reached it. Fused tasks
+// (consecutive, equal `atomic`) start when the waits of all are met and end together after the sum of their
+// costs. At one instant everything that ends precedes everything that starts.
 //
 // Contention. What is shared slows down what shares it, while it does: transfers that leave a device over
 // links of one level share its port there, equally (a device has one port a level, each way; a collective
