@@ -1,4 +1,5 @@
 piper_add_test(runtime_executor_test SOURCES runtime_executor_test.cpp LIBS piper_interpreter)
+piper_add_test(runtime_collectives_test SOURCES runtime_collectives_test.cpp LIBS piper_runtime)
 piper_add_test(runtime_rendezvous_test SOURCES runtime_rendezvous_test.cpp LIBS piper_runtime)
 add_executable(runtime_rank_program runtime_rank_program.cpp)
 target_link_libraries(runtime_rank_program PRIVATE piper_runtime)
