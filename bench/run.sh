@@ -37,7 +37,7 @@ echo "== kill -9 of one of the demo's four ranks"
 python3 bench/kill_rank.py "$work/demo"
 
 echo "== pipeline schedules: from text to proved plans"
-"$build/bin/pipeline_bench"
+"$build/bench/pipeline_bench"
 
 echo "== the reference GPT against PyTorch"
 "$build/bin/piperc" bench/gpt_reference.piper -o "$work/gpt" >/dev/null
