@@ -16,9 +16,9 @@ build: setup
 	@cmake --build $(BUILD)/release -j$(JOBS)
 
 # Compiles examples/gpt_1f1b.piper, trains it as 4 processes on real text, shows the timeline, samples a line.
-demo:
-	@begun=$$(date +%s); $(MAKE) --no-print-directory build && \
-	  PIPER_DEMO_BEGUN=$$begun sh tools/demo.sh $(BUILD)/release $(BUILD)/demo $(TEXT)
+demo: export PIPER_DEMO_BEGUN := $(shell date +%s)
+demo: build
+	@sh tools/demo.sh $(BUILD)/release $(BUILD)/demo $(TEXT)
 
 # All tests, then the fast ones again under the address and undefined-behaviour sanitizers.
 test: build
