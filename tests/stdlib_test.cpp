@@ -1,6 +1,7 @@
 // The standard library: its models have the parameters that they should, its strategies become plans.
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "frontend/embedded_stdlib.h"
 #include "ir/pipeline.h"
@@ -28,6 +29,26 @@ TEST(Stdlib, EveryModuleChecks) {
   for (const EmbeddedFile& file : EmbeddedStdlib()) {
     auto loaded = CheckText("import std." + std::string(file.module) + "\n");
     EXPECT_FALSE(loaded->diag.HasErrors()) << file.module << "\n" << loaded->Errors();
+  }
+}
+
+// A schedule is a page at most.
+TEST(Stdlib, SchedulesAreShort) {
+  for (const EmbeddedFile& file : EmbeddedStdlib()) {
+    if (file.module != "schedules") continue;
+    std::istringstream text{std::string(file.text)};
+    std::string name;
+    int functions = 0, lines = 0;
+    for (std::string line; std::getline(text, line);) {
+      if (line.rfind("fn ", 0) == 0) {
+        name = line.substr(3, line.find('(') - 3);
+        lines = 0;
+        ++functions;
+      }
+      EXPECT_LE(++lines, 60) << name;
+      if (line == "}") lines = 0;
+    }
+    EXPECT_GE(functions, 12);
   }
 }
 
