@@ -26,7 +26,7 @@ std::vector<std::string> Indices(std::span<const T> values) {
 std::string BufferKindText(runtime::BufferKind kind) {
   constexpr const char* kNames[] = {"kParameter", "kOptimizerState", "kGradient",  "kScalar",
                                     "kInput",     "kActivation",     "kCotangent", "kTransient",
-                                    "kScratch",   "kMessage",        "kSaved"};
+                                    "kScratch",   "kMessage",        "kSaved",     "kHost"};
   return fmt::format("BufferKind::{}", kNames[static_cast<size_t>(kind)]);
 }
 std::string ElementTypeText(runtime::ElementType type) {
@@ -36,7 +36,7 @@ std::string ElementTypeText(runtime::ElementType type) {
 std::string TaskKindText(runtime::TaskKind kind) {
   constexpr const char* kNames[] = {"kLoad",       "kCompute",    "kAccumulate", "kSend",   "kRecv",
                                     "kCollective", "kSumSquares", "kClip",       "kUpdate", "kLossFold",
-                                    "kBarrier",    "kSave",       "kValidate"};
+                                    "kBarrier",    "kSave",       "kValidate",   "kCopy"};
   return fmt::format("TaskKind::{}", kNames[static_cast<size_t>(kind)]);
 }
 std::string FoldKindText(runtime::FoldKind fold) {
@@ -234,6 +234,7 @@ std::string Printer::Whole(bool outline) {
   row(Number(program_.arena_bytes), "arena bytes");
   row(Number(program_.static_bytes), "static bytes");
   row(Number(program_.live_bytes), "largest live set");
+  row(Number(program_.host_bytes), "host bytes");
   return text + "};\n// clang-format on\n";
 }
 

@@ -92,14 +92,16 @@ Value Interpreter::BuildTopology(const TopologyDeclObject& decl, const CallExpr*
             kind.memory = std::llround(quantity(property, UnitKind::kBytes, 1, 1e18));
           } else if (name == "memory_bandwidth") {
             kind.memory_bandwidth = quantity(property, UnitKind::kByteRate, 1, 1e18);
+          } else if (name == "host_bandwidth") {
+            kind.host_bandwidth = quantity(property, UnitKind::kByteRate, 1, 1e18);
           } else if (name == "compute") {
             std::string dtype = property.qualifier.name == kNoName ? "f32" : Text(property.qualifier.name);
             kind.compute[dtype] = quantity(property, UnitKind::kFlopRate, 1, 1e24);
           } else {
             FailNearest(property.range, DiagKind::kBadTopology,
                         fmt::format("a device has no figure '{}'", name), name,
-                        {"memory", "memory_bandwidth", "compute"},
-                        "the figures are memory, memory_bandwidth and compute");
+                        {"memory", "memory_bandwidth", "host_bandwidth", "compute"},
+                        "the figures are memory, memory_bandwidth, host_bandwidth and compute");
           }
         }
         auto* object = new TopologyObject;

@@ -12,7 +12,8 @@
 namespace piper::runtime {
 namespace {
 
-constexpr int64_t kCheapBytes = 32768;  // moved in less time than waking a thread takes
+constexpr int64_t kPieceBytes = 1 << 20;  // of a copy, between two looks at the other streams
+constexpr int64_t kCheapBytes = 32768;    // moved in less time than waking a thread takes
 
 int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -46,6 +47,7 @@ Status Executor::State::Begin(ProgramState& program, uint64_t step_or_batch) {
   outcome = StepOutcome{};
   finite.store(true);
   live.store(static_bytes, std::memory_order_relaxed);
+  host_live.store(0, std::memory_order_relaxed);
   for (size_t i = 0; i < program.uses.size(); ++i) {
     program.remaining[i].store(program.uses[i], std::memory_order_relaxed);
     if (checking) program.health[i].store(static_cast<uint8_t>(Health::kUnknown), std::memory_order_relaxed);
@@ -272,6 +274,8 @@ Progress Executor::State::AdvanceStream(ProgramState& program, uint32_t index, E
 Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, StreamRun& stream,
                                       Engine engine) {
   const Task& task = program.program->tasks[index];
+  if (task.kind == TaskKind::kCopy && engine == Engine::kCommunication)
+    return AdvanceCopy(program, task, stream);
   if (IsLocal(task.kind)) {
     if ((task.kind == TaskKind::kClip || task.kind == TaskKind::kValidate) && program.train && updates &&
         observer != nullptr) {
@@ -324,6 +328,22 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
   if (fresh && progress == Progress::kPending)
     progress = Progress::kWorking;  // it was started: that is progress
   return progress;
+}
+
+// A piece at a time, so that messages go on in between.
+Progress Executor::State::AdvanceCopy(ProgramState& program, const Task& task, StreamRun& stream) {
+  if (!stream.started) {
+    stream.started = true;
+    stream.moved = 0;
+  }
+  if (only_cheap && task.bytes > kCheapBytes) {
+    left_copies = true;
+    return Progress::kPending;
+  }
+  stream.moved += CopyPiece(program, task, stream.moved, kPieceBytes);
+  if (stream.moved < task.bytes) return Progress::kWorking;
+  if (checking) AfterChecked(program, task, true, kNone);
+  return Progress::kDone;
 }
 
 void Executor::State::Complete(ProgramState& program, uint32_t first, uint32_t end) {

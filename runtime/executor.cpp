@@ -79,6 +79,16 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Setup& setup) {
   if (!checked.ok()) return checked;
   if (!arena.ok()) return arena.status();
   state->arena = *arena;
+  if (train.host_bytes > 0) {
+    auto size = static_cast<size_t>((train.host_bytes + kAlignment - 1) / kAlignment * kAlignment);
+    state->host.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, size)));
+    if (state->host == nullptr) {
+      Status status = IoError("rank " + std::to_string(setup.rank) + ": no host memory for the " +
+                              std::to_string(train.host_bytes) + " bytes that the plan offloads");
+      setup.transport->Abort(status);
+      return status;
+    }
+  }
   Status prepared = state->Prepare(state->train, train, setup.train_bodies, setup.train_source, true);
   if (prepared.ok() && setup.eval_source != nullptr) {
     prepared = state->Prepare(state->eval, job.eval[role], setup.eval_bodies, setup.eval_source, false);
@@ -398,6 +408,9 @@ RankStatistics Executor::statistics() const {
   result.arena_bytes = state_->arena_bytes;
   result.high_water_bytes = state_->high_water.load();
   result.peak_live_bytes = state_->peak_live.load();
+  result.host_bytes = state_->train.program->host_bytes;
+  result.host_high_water_bytes = state_->host_high_water.load();
+  result.host_peak_live_bytes = state_->host_peak_live.load();
   for (const Parameter& parameter : program().parameters) {
     result.parameter_bytes += parameter.elements * ElementBytes(program().buffers[parameter.value].type);
   }

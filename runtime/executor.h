@@ -88,6 +88,7 @@ struct RankStatistics {
   int64_t arena_bytes = 0;       // allocated
   int64_t high_water_bytes = 0;  // largest end of an acquired buffer, aligned
   int64_t peak_live_bytes = 0;   // largest sum of the bytes of acquired buffers, static ones included
+  int64_t host_bytes = 0, host_high_water_bytes = 0, host_peak_live_bytes = 0;  // the same of the host pool
   int64_t parameter_bytes = 0;
   int64_t messages = 0, message_bytes = 0;        // sent
   int64_t collectives = 0, collective_bytes = 0;  // joined

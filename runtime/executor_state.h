@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -20,6 +21,7 @@ struct StreamRun {
   uint32_t group_begin = 0;  // of the fused tasks under way: [group_begin, group_end), completed together
   uint32_t group_end = 0;
   bool started = false;  // the task at the cursor is under way
+  int64_t moved = 0;     // bytes that it has copied, where it is a kCopy under way
 };
 
 // One of the rank's programs (train or eval), with everything resolved that a run needs, so that a run
@@ -58,10 +60,15 @@ struct ProgramState {
 
 enum class Health : uint8_t { kUnknown, kFinite, kBad };
 
+struct FreeMemory {
+  void operator()(std::byte* memory) const { std::free(memory); }
+};
+
 struct Executor::State {
   Setup setup;
   std::byte* arena = nullptr;
   int64_t arena_bytes = 0;
+  std::unique_ptr<std::byte, FreeMemory> host;  // the pool of train programs; evaluation has none
   ProgramState train, eval;
   Executor* self = nullptr;
 
@@ -89,6 +96,7 @@ struct Executor::State {
   std::string finding;
 
   std::atomic<int64_t> live{0}, peak_live{0}, high_water{0};
+  std::atomic<int64_t> host_live{0}, host_peak_live{0}, host_high_water{0};
   int64_t static_bytes = 0;
   RankStatistics counts;
   std::atomic<int64_t> sent{0}, sent_bytes{0}, joined{0}, joined_bytes{0};
@@ -100,7 +108,8 @@ struct Executor::State {
   Transport& transport() { return *setup.transport; }
   const Job& job() const { return *setup.job; }
   std::byte* At(const ProgramState& program, uint32_t buffer) const {
-    return arena + program.program->buffers[buffer].offset;
+    const Buffer& what = program.program->buffers[buffer];
+    return (what.kind == BufferKind::kHost ? host.get() : arena) + what.offset;
   }
   const char* Text(uint32_t string) const { return job().strings[string]; }
 
@@ -119,6 +128,7 @@ struct Executor::State {
   bool ComputeReady(const ProgramState& program) const;
   Progress AdvanceStream(ProgramState& program, uint32_t stream, Engine engine);
   Progress AdvanceTask(ProgramState& program, uint32_t task, StreamRun& stream, Engine engine);
+  Progress AdvanceCopy(ProgramState& program, const Task& task, StreamRun& stream);
   bool Ready(const ProgramState& program, const StreamRun& stream, uint32_t task) const;
   void Complete(ProgramState& program, uint32_t first, uint32_t end);
   std::string BlockedTasks(const ProgramState& program);
@@ -130,6 +140,8 @@ struct Executor::State {
   // local_tasks.cpp: tasks that need no other rank.
   Status RunLocalTask(ProgramState& program, uint32_t task);
   void RunBody(ProgramState& program, const Task& task);
+  // Up to `most` bytes from byte `done` of the task's pairs on; returns how many.
+  int64_t CopyPiece(ProgramState& program, const Task& task, int64_t done, int64_t most);
   void SumSquares(ProgramState& program, const Task& task);
   void Clip(ProgramState& program, const Task& task);
   void Update(ProgramState& program, const Task& task);

@@ -1,4 +1,5 @@
 // The tasks that a rank does by itself.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -118,6 +119,9 @@ Status Executor::State::RunLocalTask(ProgramState& program, uint32_t index) {
         FlagNonFinite();
       }
       break;
+    case TaskKind::kCopy:
+      CopyPiece(program, task, 0, task.bytes);
+      break;
     case TaskKind::kBarrier:
     case TaskKind::kSend:
     case TaskKind::kRecv:
@@ -126,6 +130,24 @@ Status Executor::State::RunLocalTask(ProgramState& program, uint32_t index) {
   }
   if (checking) AfterChecked(program, task, suspect, kNone);
   return {};
+}
+
+int64_t Executor::State::CopyPiece(ProgramState& program, const Task& task, int64_t done, int64_t most) {
+  int64_t moved = 0;
+  for (uint32_t i = 0; i + 1 < task.operand_count && moved < most; i += 2) {
+    const int64_t bytes =
+        program.program->buffers[program.program->task_operands[task.first_operand + i]].bytes;
+    if (done >= bytes) {
+      done -= bytes;
+      continue;
+    }
+    const int64_t piece = std::min(bytes - done, most - moved);
+    std::memcpy(static_cast<std::byte*>(program.operands[task.first_operand + i + 1]) + done,
+                static_cast<const std::byte*>(program.operands[task.first_operand + i]) + done, piece);
+    moved += piece;
+    done = 0;
+  }
+  return moved;
 }
 
 void Executor::State::RunBody(ProgramState& program, const Task& task) {

@@ -86,12 +86,14 @@ Status WriteSummary(const Executor& executor, Transport& transport, const std::s
     auto count = [](int64_t value) { return static_cast<long long>(value); };
     std::fprintf(file,
                  "%s\n{\"rank\":%u,\"parameter_bytes\":%lld,\"arena_bytes\":%lld,\"high_water_bytes\":%lld,"
+                 "\"host_bytes\":%lld,\"host_high_water_bytes\":%lld,"
                  "\"peak_live_bytes\":%lld,\"steps\":%lld,\"messages\":%lld,\"message_bytes\":%lld,"
                  "\"collectives\":%lld,\"collective_bytes\":%lld,\"rollbacks\":%lld,\"late_updates\":%lld}",
                  rank == 0 ? "" : ",", rank, count(one.parameter_bytes), count(one.arena_bytes),
-                 count(one.high_water_bytes), count(one.peak_live_bytes), count(one.steps),
-                 count(one.messages), count(one.message_bytes), count(one.collectives),
-                 count(one.collective_bytes), count(one.rollbacks), count(one.late_updates));
+                 count(one.high_water_bytes), count(one.host_bytes), count(one.host_high_water_bytes),
+                 count(one.peak_live_bytes), count(one.steps), count(one.messages), count(one.message_bytes),
+                 count(one.collectives), count(one.collective_bytes), count(one.rollbacks),
+                 count(one.late_updates));
   }
   std::fprintf(file, "\n]}\n");
   bool bad = std::ferror(file) != 0;

@@ -69,7 +69,7 @@ struct Body {
 
 // ---- memory --------------------------------------------------------------------------------------------------
 
-// A buffer is a byte range of the rank's one arena. Static ones live for the whole run; the others are slots whose
+// A buffer is a byte range of the rank's one arena, or (kHost) of its pool of host memory. Static ones live for the whole run; the others are slots whose
 // lives were packed by the compiler (strict mode: assigned once, so no allocation in the step loop).
 enum class BufferKind : uint8_t {
   kParameter, kOptimizerState, kGradient, kScalar,  // static
@@ -80,6 +80,7 @@ enum class BufferKind : uint8_t {
   kScratch,      // one per stream that computes
   kMessage,      // landing space that a transport needs
   kSaved,        // static: the copy of a parameter and its optimizer state that kValidate restores
+  kHost,         // what kCopy moved out of the arena; `offset` is into the host pool
 };
 struct Buffer {
   int64_t offset;
@@ -131,6 +132,7 @@ enum class TaskKind : uint8_t {
   kSave,        // copies every parameter with `saved`, and its optimizer state, there
   kValidate,    // reads operand 0 (f64 per parameter, reduced): where the norm exceeds clip, restores what kSave copied,
                 // scales the gradients and repeats the updates; where it is not finite, restores
+  kCopy,        // operand 0 to operand 1, 2 to 3, ..: of each pair one is in the host pool. `flag` 0: to the host, 1: back
 };
 
 struct Task {
@@ -221,6 +223,7 @@ struct RankProgram {
   int64_t arena_bytes;                 // what the executor allocates, exactly
   int64_t static_bytes;                // parameters, gradients, optimizer state, scalars
   int64_t live_bytes = 0;              // largest live set of the planned order, static bytes and scratch included
+  int64_t host_bytes = 0;              // of the host pool, which the executor allocates beside the arena
   std::span<const Slowdown> slowdowns = {};
 };
 

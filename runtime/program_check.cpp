@@ -122,6 +122,20 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
         if (buffer(i).type != buffer(0).type) return wrong("operands of different types");
       }
       return {};
+    case TaskKind::kCopy: {
+      if (task.operand_count < 2 || task.operand_count % 2 != 0) return wrong("a copy has pairs of operands");
+      int64_t bytes = 0;
+      for (uint32_t i = 0; i < task.operand_count; i += 2) {
+        bytes += buffer(i).bytes;
+        if (buffer(i).bytes != buffer(i + 1).bytes) return wrong("a copy between buffers of different sizes");
+        if ((buffer(i).kind == BufferKind::kHost) != (task.flag != 0) ||
+            (buffer(i + 1).kind == BufferKind::kHost) != (task.flag == 0)) {
+          return wrong("a copy leads from the arena to the host pool, or back");
+        }
+      }
+      if (task.bytes != bytes) return wrong("another number of bytes than its operands have");
+      return {};
+    }
     case TaskKind::kBarrier:
     case TaskKind::kSave:
       return {};
@@ -141,9 +155,12 @@ Status CheckProgram(const Job& job, const RankProgram& program, uint32_t rank) {
   }
   if (row == nullptr) return wrong("rank " + std::to_string(rank) + " is not of this role");
   for (const Buffer& buffer : program.buffers) {
+    const bool on_host = buffer.kind == BufferKind::kHost;
+    const int64_t pool = on_host ? program.host_bytes : program.arena_bytes;
     if (buffer.offset < 0 || buffer.bytes < 0 || buffer.offset % kAlignment != 0 ||
-        buffer.offset > program.arena_bytes - buffer.bytes) {
-      return wrong(std::string("buffer '") + buffer.name + "' lies outside the arena or is not aligned");
+        buffer.offset > pool - buffer.bytes) {
+      return wrong(std::string("buffer '") + buffer.name + "' lies outside the " +
+                   (on_host ? "host pool" : "arena") + " or is not aligned");
     }
   }
   size_t buffers = program.buffers.size();
@@ -202,6 +219,10 @@ Status CheckProgram(const Job& job, const RankProgram& program, uint32_t rank) {
     for (uint32_t k = 0; k < task.operand_count; ++k) {
       if (program.task_operands[task.first_operand + k] >= buffers) {
         return wrong("an operand of task " + std::to_string(i) + " is no buffer");
+      }
+      if (program.buffers[program.task_operands[task.first_operand + k]].kind == BufferKind::kHost &&
+          task.kind != TaskKind::kCopy) {
+        return wrong("task " + std::to_string(i) + " works on host memory");
       }
     }
     for (uint32_t k = 0; k < task.wait_count; ++k) {

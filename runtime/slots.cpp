@@ -21,8 +21,10 @@ void Executor::State::AcquireOperands(ProgramState& program, const Task& task) {
     if (program.acquired[index].load(std::memory_order_relaxed) == run) continue;
     if (program.acquired[index].exchange(run) == run) continue;
     const Buffer& buffer = program.program->buffers[index];
-    RaiseTo(high_water, EndOf(buffer));
-    RaiseTo(peak_live, live.fetch_add(buffer.bytes) + buffer.bytes);
+    const bool on_host = buffer.kind == BufferKind::kHost;
+    RaiseTo(on_host ? host_high_water : high_water, EndOf(buffer));
+    RaiseTo(on_host ? host_peak_live : peak_live,
+            (on_host ? host_live : live).fetch_add(buffer.bytes) + buffer.bytes);
     // A body may look at the whole of what it writes in check mode: no remains of an earlier slot may stand
     // there.
     if (checking) {
@@ -38,7 +40,7 @@ void Executor::State::ReleaseOperands(ProgramState& program, const Task& task) {
     if (program.uses[index] == 0) continue;
     if (program.remaining[index].fetch_sub(1) != 1) continue;
     const Buffer& buffer = program.program->buffers[index];
-    live.fetch_sub(buffer.bytes);
+    (buffer.kind == BufferKind::kHost ? host_live : live).fetch_sub(buffer.bytes);
     if (setup.options.poison) std::memset(At(program, index), 0xff, buffer.bytes);
   }
 }

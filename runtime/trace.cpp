@@ -36,6 +36,8 @@ const char* KindText(TaskKind kind) {
       return "loss";
     case TaskKind::kBarrier:
       return "barrier";
+    case TaskKind::kCopy:
+      return "copy";
     case TaskKind::kSave:
       return "save";
     case TaskKind::kValidate:

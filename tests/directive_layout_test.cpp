@@ -554,6 +554,37 @@ TEST(Recompute, Refusals) {
   }
 }
 
+// ---- offload
+// ---------------------------------------------------------------------------------------------------
+
+TEST(Offload, PutsCopiesBetweenForwardAndBackward) {
+  TestProgram with({2, 8}, 1), without({2, 8}, 1);
+  for (TestProgram* test : {&with, &without}) test->Split(2);
+  with.Add("offload [layer] to host", OffloadDirective{Sel(0, {{"layer"}}), 1});
+  ExpectMatters(with, without, "directive_offload.txt",
+                {"node \"F layer", "node \"offload", "node \"BI layer", "-> \"BI layer", "-> \"BW layer",
+                 "-> \"offload", "after", "order"});
+}
+
+TEST(Offload, Refusals) {
+  {
+    TestProgram test({2, 8}, 1);
+    test.Add("offload [layer] to host { prefetch -1 }", OffloadDirective{Sel(0, {{"layer"}}), -1});
+    ExpectRefusal(test, "bad-offload", {"copies run 0 or more units ahead"});
+  }
+  {
+    TestProgram test({2, 8}, 1);
+    test.Add("offload F[layer] to host", OffloadDirective{Sel(kPassF, {{"layer"}}), 1});
+    ExpectRefusal(test, "bad-offload", {"names a pass or a microbatch"});
+  }
+  {
+    TestProgram test({2, 8}, 1);
+    test.Add("offload [layer = 1] to host", OffloadDirective{Sel(0, {{"layer", 1}}), 1});
+    test.Add("offload [layer] to host", OffloadDirective{Sel(0, {{"layer"}}), 1});
+    ExpectRefusal(test, "conflicting-directives", {"layer1 is offloaded twice", "the first time here"});
+  }
+}
+
 // ---- zero
 // ------------------------------------------------------------------------------------------------------
 
@@ -598,11 +629,6 @@ TEST(Zero, Refusals) {
 // -------------------------------------------------------------------------------------
 
 TEST(Unsupported, IsLocatedAndNamed) {
-  {
-    TestProgram test({2, 8}, 1);
-    test.Add("offload [layer] to host", OffloadDirective{Sel(0, {{"layer"}}), 1});
-    ExpectRefusal(test, "unsupported", {"`offload` is not supported yet", "test.piper:1:1"});
-  }
   {
     TestProgram test({2, 8}, 1);
     RunDirective run;

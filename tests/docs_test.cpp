@@ -321,7 +321,7 @@ TEST(Docs, WhatIsNotThereYetIsRefused) {
            pipeline + "edge F[mb = 0, stage = 0] -> F[mb = 1, stage = 0] distance 1",
            pipeline + "run ready hint [B, F, W]",
            pipeline + "let costs = table from \"x.csv\"",
-           pipeline + "offload [attn] to host",
+           pipeline + "offload [attn] to disk",
        }) {
     ir::SourceManager sources;
     ir::DiagnosticEngine diag(sources);

@@ -4,7 +4,7 @@ target_link_libraries(piper_pipeline_test_support
   PUBLIC piper_flags piper_tools piper_sample_job piper_interpreter GTest::gtest)
 foreach(name
     allocation cuts determinism directives edges faults
-    foreign layouts matrix memory numerics post_validation
+    foreign layouts matrix memory numerics offload post_validation
     pytorch random recompute rendezvous sabotage training)
   piper_add_test(pipeline_${name}_test SOURCES pipeline_${name}_test.cpp LIBS piper_pipeline_test_support)
 endforeach()

@@ -16,8 +16,9 @@ using runtime::TaskKind;
 
 using Out = std::back_insert_iterator<std::string>;
 
-constexpr const char* kBufferKinds[] = {"parameter",  "optimizer state", "gradient",  "scalar",  "input",
-                                        "activation", "cotangent",       "transient", "scratch", "message"};
+constexpr const char* kBufferKinds[] = {"parameter", "optimizer state", "gradient",  "scalar",
+                                        "input",     "activation",      "cotangent", "transient",
+                                        "scratch",   "message",         "saved",     "host"};
 constexpr const char* kTypes[] = {"f32", "f64", "bf16", "i32"};
 constexpr const char* kCollectives[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                         "broadcast"};
@@ -58,6 +59,9 @@ void DumpTask(Out out, const runtime::Job& job, const RankProgram& program, uint
     case TaskKind::kLossFold:
       what = "fold losses";
       break;
+    case TaskKind::kCopy:
+      what = task.flag == 0 ? "copy to the host" : "copy from the host";
+      break;
     case TaskKind::kBarrier:
       what = "barrier";
       break;
@@ -86,8 +90,10 @@ void DumpTask(Out out, const runtime::Job& job, const RankProgram& program, uint
 }
 
 void DumpProgram(Out out, const runtime::Job& job, const RankProgram& program, const char* kind) {
-  fmt::format_to(out, "\n{} {}: arena {} B, static {} B\n", kind, program.name, program.arena_bytes,
+  fmt::format_to(out, "\n{} {}: arena {} B, static {} B", kind, program.name, program.arena_bytes,
                  program.static_bytes);
+  if (program.host_bytes > 0) fmt::format_to(out, ", host {} B", program.host_bytes);
+  fmt::format_to(out, "\n");
   for (const runtime::RankRow& row : program.ranks) {
     fmt::format_to(out, "  rank {} replica {} peers [{}] groups [{}]\n", row.rank, row.replica,
                    Numbers(row.peers), Numbers(row.groups));

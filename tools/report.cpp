@@ -27,6 +27,7 @@ Totals SumUp(const runtime::Job& job, const ir::SimulationResult& result, bool e
     totals.collectives += s.collectives;
     totals.collective_bytes = ir::SaturatingAdd(totals.collective_bytes, s.collective_bytes);
     totals.peak_memory = std::max(totals.peak_memory, job.train[role].arena_bytes);
+    totals.host_memory = std::max(totals.host_memory, job.train[role].host_bytes);
     busy += Share(s.busy, result.makespan);
   }
   totals.busy = job.rank_count > 0 ? busy / job.rank_count : 0;
@@ -44,7 +45,11 @@ std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& re
     text += fmt::format("collectives  {} a step (members counted), {}\n", totals.collectives,
                         ir::FormatBytes(totals.collective_bytes));
   }
-  text += fmt::format("peak memory  {} (largest arena of a rank)\n\n", ir::FormatBytes(totals.peak_memory));
+  text += fmt::format("peak memory  {} (largest arena of a rank)\n", ir::FormatBytes(totals.peak_memory));
+  if (totals.host_memory > 0)
+    text +=
+        fmt::format("host memory  {} (largest of a rank, offloaded)\n", ir::FormatBytes(totals.host_memory));
+  text += '\n';
   text += fmt::format("{:<12} {:>7} {:>12} {:>10} {:>10} {:>5} {:>5} {:>10}\n", "", "busy", "idle", "memory",
                       "static", "acts", "sends", "sent");
   const std::vector<TimelineRow> rows = TimelineRows(job, result, expanded);
@@ -77,10 +82,10 @@ std::string ReportJson(const runtime::Job& job, const ir::SimulationResult& resu
         "},"
         "\"static_bytes\":{},\"peak_live_bytes\":{},\"peak_activations\":{},\"messages\":{},\"message_"
         "bytes\":{},"
-        "\"collectives\":{},\"collective_bytes\":{}}}",
+        "\"collectives\":{},\"collective_bytes\":{},\"host_bytes\":{}}}",
         rank == 0 ? "" : ",", rank, JsonString(program.name), s.busy, s.idle, parameter_bytes,
         program.arena_bytes, program.static_bytes, program.live_bytes, s.peak_activations, s.messages,
-        s.message_bytes, s.collectives, s.collective_bytes);
+        s.message_bytes, s.collectives, s.collective_bytes, program.host_bytes);
   }
   return text + "\n]}\n";
 }

@@ -19,7 +19,8 @@ std::string ReportJson(const runtime::Job& job, const ir::SimulationResult& resu
 struct Totals {
   int64_t messages = 0, message_bytes = 0, collectives = 0, collective_bytes = 0;  // a step, all ranks
   int64_t peak_memory = 0;                                                         // largest arena of a rank
-  double busy = 0;  // mean busy share of compute
+  int64_t host_memory = 0;  // largest host pool of a rank
+  double busy = 0;          // mean busy share of compute
 };
 Totals SumUp(const runtime::Job& job, const ir::SimulationResult& result, bool expanded);
 

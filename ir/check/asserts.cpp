@@ -47,7 +47,7 @@ Picoseconds Uncovered(const std::vector<Interval>& from, const std::vector<Inter
 
 bool IsCommunication(runtime::TaskKind kind) {
   return kind == runtime::TaskKind::kSend || kind == runtime::TaskKind::kRecv ||
-         kind == runtime::TaskKind::kCollective;
+         kind == runtime::TaskKind::kCollective || kind == runtime::TaskKind::kCopy;
 }
 
 double Exposed(const PlanView& plan, const Selector& selector) {

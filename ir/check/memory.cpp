@@ -62,7 +62,8 @@ MemoryPeak FindPeak(const runtime::RankProgram& program, const std::vector<TaskT
   // at an instant does not count, unless it began there as well.
   std::vector<uint32_t> begins, ends;
   for (uint32_t b = 0; b < program.buffers.size(); ++b) {
-    if (StaticName(program.buffers[b].kind) == nullptr && lives[b].first != runtime::kNone)
+    if (StaticName(program.buffers[b].kind) == nullptr && program.buffers[b].kind != BufferKind::kHost &&
+        lives[b].first != runtime::kNone)
       begins.push_back(b);
   }
   ends = begins;
@@ -93,6 +94,7 @@ MemoryPeak FindPeak(const runtime::RankProgram& program, const std::vector<TaskT
   std::vector<std::pair<int64_t, int64_t>> gradients;  // a bucket covers its accumulators: count bytes once
   for (uint32_t b = 0; b < program.buffers.size(); ++b) {
     const runtime::Buffer& buffer = program.buffers[b];
+    if (buffer.kind == BufferKind::kHost) continue;
     const char* name = StaticName(buffer.kind);
     if (name == nullptr) {
       if (top == runtime::kNone || lives[b].first == runtime::kNone) continue;

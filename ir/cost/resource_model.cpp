@@ -45,6 +45,10 @@ TransferCost MessageCost(const Link& link, int64_t bytes) {
   return {Round(PicosecondsAt(static_cast<double>(bytes), link.bandwidth)), link.latency};
 }
 
+Picoseconds HostCopyCost(const DeviceKind& kind, int64_t bytes) {
+  return Round(PicosecondsAt(static_cast<double>(bytes), kind.host_bandwidth));
+}
+
 Picoseconds CollectiveCost(runtime::CollectiveKind kind, const Link& slowest, int64_t bytes,
                            int64_t members) {
   if (members <= 1) return 0;

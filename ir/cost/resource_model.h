@@ -31,6 +31,9 @@ struct TransferCost {
 };
 TransferCost MessageCost(const Link& link, int64_t bytes);
 
+// What `offload` moves between a device and its host, one way: bytes / host bandwidth.
+Picoseconds HostCopyCost(const DeviceKind& kind, int64_t bytes);
+
 // Ring formulas over the slowest link of the ring, P members, S bytes of the whole tensor, bandwidth b,
 // latency a:
 //   all_reduce                    2 (P-1)/P S/b + 2 (P-1) a

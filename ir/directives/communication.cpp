@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/directives/offload.h"
 #include "ir/directives/recompute.h"
 #include "ir/support/result.h"
 
@@ -69,8 +70,12 @@ class Communication {
         TemplateId writer = context_.compute[producer][other][static_cast<size_t>(produced)];
         PIPER_CHECK(writer != kNone && reader != kNone, context_.regions.regions[producer].name);
         if (here.host == there.host) {
-          if (pass != Pass::kF && produced == Pass::kF && ReadsReplay(context_, r, producer))
+          const bool later = pass != Pass::kF && produced == Pass::kF;
+          if (later && ReadsReplay(context_, r, producer)) {
             writer = context_.compute[producer][other][static_cast<size_t>(Pass::kR)];
+          } else if (later && ReadsFetched(context_, r, producer)) {
+            writer = context_.fetches[producer][other];
+          }
           context_.AddEdge(writer, reader);
           continue;
         }

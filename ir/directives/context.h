@@ -64,6 +64,13 @@ struct GreedyOrder {
   OriginId origin = 0;
 };
 
+// Regions that `recompute` or `offload` has claimed, by units (units.h).
+struct Units {
+  std::vector<uint32_t> unit;           // per region, or kNone
+  std::vector<const Directive*> owner;  // per region, or nullptr
+  uint32_t count = 0;
+};
+
 // `cost fused(f, b) = q`, applied to the fused steps of orders.
 struct FusedCost {
   const Directive* directive = nullptr;
@@ -89,12 +96,12 @@ struct BuildContext {
   std::string stage_tag;  // cut.h; empty: no cut
   Graph graph;            // the model at the slice's shapes, with stage tags and frozen parameters
   RegionGraph regions;
-  std::vector<TagSet> region_tags;              // per region
-  std::vector<std::vector<RegionCopy>> copies;  // place.h; per region, ascending by microbatch
-  std::vector<GroupId> hosts;                   // place.h; ascending by first device
-  // recompute.h; per region: the unit that replays it and the directive that says so, or kNone and nullptr.
-  std::vector<uint32_t> recompute_unit;
-  std::vector<const Directive*> recomputed_by;
+  std::vector<TagSet> region_tags;               // per region
+  std::vector<std::vector<RegionCopy>> copies;   // place.h; per region, ascending by microbatch
+  std::vector<GroupId> hosts;                    // place.h; ascending by first device
+  Units recompute, offload;                      // units.h; what is replayed, what leaves for the host
+  std::vector<bool> leaves;                      // offload.h; per region: something of it does leave
+  std::vector<std::vector<TemplateId>> fetches;  // offload.h; [region][copy]: its [offload.in], or empty
   // differentiate.h; [region][copy]: the templates of F, BI, BW and R, or kNone.
   std::vector<std::vector<std::array<TemplateId, 4>>> compute;
   std::vector<HostOrder> host_orders;      // order.h; per host

@@ -62,7 +62,7 @@ void AddComputeNodes(BuildContext& context) {
     node.mb_begin = placed.begin;
     node.mb_end = placed.end;
     node.origin =
-        context.dag.AddOrigin(pass == Pass::kR ? context.recomputed_by[r]->range : placed.placed_by);
+        context.dag.AddOrigin(pass == Pass::kR ? context.recompute.owner[r]->range : placed.placed_by);
     node.flops = body.flops;
     return context.compute[r][copy][static_cast<size_t>(pass)] = context.AddTemplate(std::move(node));
   };

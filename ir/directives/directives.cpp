@@ -33,10 +33,10 @@ namespace piper::ir {
 namespace {
 
 // Names that inserted nodes can have in some plan: a selector that names one may match nothing in this one.
-constexpr const char* kInsertedNames[] = {"send",       "recv",        "accumulate",     "update",
-                                          "dp.reduce",  "tie.reduce",  "loss.fold",      "loss.reduce",
-                                          "clip.local", "clip.norm",   "clip.apply",     "edge.send",
-                                          "edge.recv",  "update.save", "update.validate"};
+constexpr const char* kInsertedNames[] = {
+    "send",      "recv",        "accumulate",      "update",      "dp.reduce",  "tie.reduce",
+    "loss.fold", "loss.reduce", "clip.local",      "clip.norm",   "clip.apply", "edge.send",
+    "edge.recv", "update.save", "update.validate", "offload.out", "offload.in"};
 
 // A plan that no machine holds is refused before it is built.
 constexpr int64_t kMaxNodes = int64_t{1} << 26;
@@ -70,7 +70,6 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (context.Failed()) return std::nullopt;
   ApplyCut(context, build_regions);  // every operation has a stage
   if (context.Failed()) return std::nullopt;
-  ApplyOffload(context);
   ApplyFreeze(context);  // parameters marked
   if (context.Failed()) return std::nullopt;
   // Evaluation keeps every region and its place; dropout alone passes its input through.
@@ -81,11 +80,14 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   ApplyPlace(context);  // every (region, microbatch) has one host
   if (context.Failed()) return std::nullopt;
   ApplyRecompute(context);  // what is replayed has a body for that
+  ApplyOffload(context);    // which values leave, and who reads them when they are back
+  if (context.Failed()) return std::nullopt;
   std::vector<ReducePolicy> policies = ApplyZero(context);
   if (context.Failed()) return std::nullopt;
 
   // All nodes: compute, messages, gradient synchronisation, the loss.
   AddComputeNodes(context);
+  AddOffloadNodes(context);
   AddCommunication(context);
   if (context.Failed()) return std::nullopt;
   AddGradientSync(context, policies, PostValidates(context));
@@ -113,6 +115,7 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (context.Failed()) return std::nullopt;
   CheckFusedCosts(context);
   BuildStreamOrders(context);
+  BoundPrefetch(context);
   if (!forward_only) ApplyLimit(context);
   CheckForeignSteps(context);
   RecordExpression(context);

@@ -1,11 +1,172 @@
 #include "ir/directives/offload.h"
 
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "ir/directives/differentiate.h"
+#include "ir/directives/recompute.h"
+#include "ir/directives/units.h"
+
 namespace piper::ir {
 
+namespace {
+
+// Claimed, in the same place, and not replayed for this reader.
+bool MayFetch(const BuildContext& context, RegionId reader, RegionId producer) {
+  if (context.offload.owner[producer] == nullptr) return false;
+  if (reader == producer) return context.regions.regions[producer].recompute.empty();
+  return !ReadsReplay(context, reader, producer) && SamePlace(context, reader, producer);
+}
+
+// Bytes that leave, per region: each value once.
+std::vector<int64_t> LeavingBytes(const BuildContext& context) {
+  const std::vector<Region>& regions = context.regions.regions;
+  std::vector<int64_t> bytes(regions.size(), 0);
+  std::set<std::pair<bool, std::pair<uint32_t, uint32_t>>> seen;
+  for (RegionId r = 0; r < regions.size(); ++r) {
+    for (const Body* body :
+         {&regions[r].recompute, &regions[r].backward_input, &regions[r].backward_weight}) {
+      for (const Formal& formal : body->formals) {
+        if (formal.written || formal.value == kNone) continue;
+        const bool saved = formal.kind == FormalKind::kSaved;
+        RegionId producer = kNone;
+        if (saved || formal.kind == FormalKind::kOutput) producer = r;
+        if (formal.kind == FormalKind::kValue) producer = context.regions.value_region[formal.value];
+        if (producer == kNone || !MayFetch(context, r, producer)) continue;
+        auto key = saved ? std::pair(r, formal.saved) : std::pair(formal.value, kNone);
+        if (seen.emplace(saved, key).second) bytes[producer] += formal.type.bytes();
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool ReadsFetched(const BuildContext& context, RegionId reader, RegionId producer) {
+  return context.leaves[producer] && MayFetch(context, reader, producer);
+}
+
 void ApplyOffload(BuildContext& context) {
-  context.ForEach<OffloadDirective>([&](const Directive& directive, const OffloadDirective&) {
-    context.diag.Error(directive.range, DiagKind::kUnsupported, "`offload` is not supported yet")
-        .Hint("more microbatches or more stages lower the peak as well");
+  const size_t count = context.regions.regions.size();
+  context.offload.unit.assign(count, kNone);
+  context.offload.owner.assign(count, nullptr);
+  context.leaves.assign(count, false);
+  context.fetches.assign(count, {});
+  if (context.forward_only) return;
+  context.ForEach<OffloadDirective>([&](const Directive& directive, const OffloadDirective& offload) {
+    if (offload.prefetch < 0 || offload.prefetch > INT32_MAX) {
+      context.diag
+          .Error(directive.range, DiagKind::kBadOffload,
+                 fmt::format("`prefetch {}`: copies run 0 or more units ahead", offload.prefetch))
+          .Hint("with 0 they start when what reads them could; 1 hides them behind the unit before");
+      return;
+    }
+    ClaimUnits(context, directive, offload.select, nullptr, DiagKind::kBadOffload, "offload", "offloaded",
+               &context.offload);
+  });
+  if (context.Failed()) return;
+  const std::vector<int64_t> bytes = LeavingBytes(context);
+  std::set<const Directive*> useful;
+  for (RegionId r = 0; r < count; ++r) {
+    context.leaves[r] = bytes[r] > 0;
+    if (bytes[r] > 0) useful.insert(context.offload.owner[r]);
+  }
+  context.ForEach<OffloadDirective>([&](const Directive& directive, const OffloadDirective& offload) {
+    if (useful.count(&directive) != 0 || offload.select.optional) return;
+    context.diag.Warning(directive.range, DiagKind::kNothingGivenBack,
+                         fmt::format("nothing that {} keeps is read again: there is nothing to offload",
+                                     offload.select.ToString()));
+  });
+}
+
+void AddOffloadNodes(BuildContext& context) {
+  if (context.forward_only) return;
+  const std::vector<Region>& regions = context.regions.regions;
+  const std::vector<int64_t> bytes = LeavingBytes(context);
+  for (RegionId r = 0; r < regions.size(); ++r) {
+    if (!context.leaves[r]) continue;
+    for (uint32_t copy = 0; copy < context.copies[r].size(); ++copy) {
+      const TemplateId forward = context.compute[r][copy][0];
+      NodeTemplate out;
+      out.kind = NodeKind::kOffload;
+      out.region = r;
+      out.copy = copy;
+      out.name = fmt::format("offload.out {}{}", regions[r].name, CopySuffix(context, r, copy));
+      out.tags = context.dag.templates[forward].tags;
+      out.names = {InternName("offload.out")};
+      out.group = context.copies[r][copy].host;
+      out.stream = InternName("offload");
+      out.mb_begin = context.copies[r][copy].begin;
+      out.mb_end = context.copies[r][copy].end;
+      out.origin = context.dag.AddOrigin(context.offload.owner[r]->range);
+      out.bytes = bytes[r];
+      NodeTemplate in = out;
+      in.kind = NodeKind::kPrefetch;
+      in.name = fmt::format("offload.in {}{}", regions[r].name, CopySuffix(context, r, copy));
+      in.names = {InternName("offload.in")};
+      in.stream = InternName("prefetch");
+      const TemplateId leaving = context.AddTemplate(std::move(out));
+      const TemplateId back = context.AddTemplate(std::move(in));
+      context.fetches[r].push_back(back);
+      context.AddEdge(forward, leaving);
+      context.AddEdge(leaving, back);
+      if (!regions[r].recompute.empty()) continue;
+      const auto& [f, input, weight, replay] = context.compute[r][copy];
+      if (input != kNone && ReadsOwnForward(regions[r].backward_input)) context.AddEdge(back, input);
+      if (weight != kNone && ReadsOwnForward(regions[r].backward_weight)) context.AddEdge(back, weight);
+    }
+  }
+}
+
+void BoundPrefetch(BuildContext& context) {
+  if (std::find(context.leaves.begin(), context.leaves.end(), true) == context.leaves.end()) return;
+  Dag& dag = context.dag;
+  std::vector<std::vector<TemplateId>> fetched(dag.templates.size());  // per reader
+  for (const TemplateEdge& edge : dag.edges) {
+    if (dag.templates[edge.from].kind == NodeKind::kPrefetch) fetched[edge.to].push_back(edge.from);
+  }
+  const NameId compute = InternName("compute");
+  context.ForEach<OffloadDirective>([&](const Directive& directive, const OffloadDirective& offload) {
+    const OriginId origin = dag.AddOrigin(directive.range);
+    for (const StreamOrder& order : dag.orders) {
+      if (order.stream != compute) continue;
+      struct Arrival {
+        size_t start;  // of the first reader, or of the fused node that holds it
+        std::vector<NodeId> copies;
+      };
+      std::vector<Arrival> arrivals;
+      std::map<std::pair<uint32_t, int32_t>, size_t> index;  // (unit, microbatch) -> arrival
+      std::set<NodeId> seen;
+      size_t begin = 0;
+      for (size_t i = 0; i < order.items.size(); ++i) {
+        const OrderItem& item = order.items[i];
+        if (i == 0 || item.atomic == kNone || item.atomic != order.items[i - 1].atomic) begin = i;
+        const TemplateId t = dag.TemplateOf(item.node);
+        if (fetched[t].empty()) continue;
+        const int32_t mb = dag.templates[t].mb_begin + static_cast<int32_t>(item.node - dag.first_node[t]);
+        for (TemplateId from : fetched[t]) {
+          const NodeTemplate& copy = dag.templates[from];
+          if (context.offload.owner[copy.region] != &directive || mb < copy.mb_begin || mb >= copy.mb_end)
+            continue;
+          const NodeId id = dag.first_node[from] + static_cast<NodeId>(mb - copy.mb_begin);
+          if (!seen.insert(id).second) continue;
+          auto [it, fresh] = index.try_emplace({context.offload.unit[copy.region], mb}, arrivals.size());
+          if (fresh) arrivals.push_back({begin, {}});
+          arrivals[it->second].copies.push_back(id);
+        }
+      }
+      const auto ahead = static_cast<size_t>(offload.prefetch);
+      for (size_t i = ahead; i < arrivals.size(); ++i) {
+        const size_t start = arrivals[i - ahead].start;
+        if (start == 0) continue;
+        for (NodeId copy : arrivals[i].copies)
+          dag.temporal.push_back({order.items[start - 1].node, copy, 0, origin});
+      }
+    }
   });
 }
 

@@ -5,81 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "ir/directives/units.h"
 #include "ir/model/recompute.h"
 
 namespace piper::ir {
-
-namespace {
-
-// Both are computed by the same hosts, microbatch by microbatch.
-bool SamePlace(const std::vector<RegionCopy>& a, const std::vector<RegionCopy>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const RegionCopy& x, const RegionCopy& y) {
-    return x.begin == y.begin && x.end == y.end && x.host == y.host;
-  });
-}
-
-// True after an error.
-bool ReportForm(BuildContext& context, const Directive& directive, const RecomputeDirective& recompute) {
-  const Selector& select = recompute.select;
-  SourceRange range = select.range.valid() ? select.range : directive.range;
-  if (context.vocabulary.ReportUnknownNames(select, directive.range, context.diag)) return true;
-  for (const SelectorClause& clause : select.any_of) {
-    if (clause.passes != 0 || context.split.Constrains(clause)) {
-      context.diag.Error(range, DiagKind::kBadRecompute,
-                         fmt::format("{} names a pass or a microbatch; `recompute` is about regions, whose "
-                                     "microbatches are all replayed",
-                                     select.ToString()));
-      return true;
-    }
-    if (context.vocabulary.NamesInserted(clause)) {
-      context.diag.Error(range, DiagKind::kBadRecompute,
-                         fmt::format("{} names an inserted node; `recompute` is about regions of the model",
-                                     select.ToString()));
-      return true;
-    }
-  }
-  return recompute.keep &&
-         context.vocabulary.ReportUnknownNames(*recompute.keep, directive.range, context.diag);
-}
-
-// Units and owners.
-void FindUnits(BuildContext& context) {
-  uint32_t units = 0;
-  context.ForEach<RecomputeDirective>([&](const Directive& directive, const RecomputeDirective& recompute) {
-    if (ReportForm(context, directive, recompute)) return;
-    bool any = false;
-    std::map<TagPath, uint32_t> instances;
-    for (RegionId r = 0; r < context.regions.regions.size(); ++r) {
-      const TagPath& tags = context.regions.graph.tag_paths[context.regions.regions[r].tags];
-      for (const SelectorClause& clause : recompute.select.any_of) {
-        if (!TagsMatch(clause, context.region_tags[r], context.split)) continue;
-        any = true;
-        if (recompute.keep && RegionMatches(context, *recompute.keep, r)) break;
-        if (context.recomputed_by[r] != nullptr) {
-          context.diag
-              .Error(directive.range, DiagKind::kConflict,
-                     fmt::format("{} is recomputed twice", context.regions.regions[r].name))
-              .Note(context.recomputed_by[r]->range, "the first time here");
-          return;
-        }
-        context.recomputed_by[r] = &directive;
-        TagPath instance = InstanceOf(context, clause, tags);
-        if (instance.empty()) {
-          context.recompute_unit[r] = units++;
-        } else {
-          auto [it, fresh] = instances.try_emplace(std::move(instance), units);
-          units += fresh;
-          context.recompute_unit[r] = it->second;
-        }
-        break;
-      }
-    }
-    if (!any && !recompute.select.optional)
-      context.vocabulary.ExplainEmpty(recompute.select, directive.range, context.diag);
-  });
-}
-
-}  // namespace
 
 bool ReadsOwnForward(const Body& backward) {
   return std::any_of(backward.formals.begin(), backward.formals.end(), [](const Formal& formal) {
@@ -89,17 +18,19 @@ bool ReadsOwnForward(const Body& backward) {
 }
 
 bool ReadsReplay(const BuildContext& context, RegionId reader, RegionId producer) {
-  return context.recompute_unit[reader] != kNone &&
-         context.recompute_unit[reader] == context.recompute_unit[producer] &&
-         SamePlace(context.copies[reader], context.copies[producer]);
+  const std::vector<uint32_t>& unit = context.recompute.unit;
+  return unit[reader] != kNone && unit[reader] == unit[producer] && SamePlace(context, reader, producer);
 }
 
 void ApplyRecompute(BuildContext& context) {
   std::vector<Region>& regions = context.regions.regions;
-  context.recompute_unit.assign(regions.size(), kNone);
-  context.recomputed_by.assign(regions.size(), nullptr);
+  context.recompute.unit.assign(regions.size(), kNone);
+  context.recompute.owner.assign(regions.size(), nullptr);
   if (context.forward_only) return;
-  FindUnits(context);
+  context.ForEach<RecomputeDirective>([&](const Directive& directive, const RecomputeDirective& recompute) {
+    ClaimUnits(context, directive, recompute.select, recompute.keep ? &*recompute.keep : nullptr,
+               DiagKind::kBadRecompute, "recompute", "recomputed", &context.recompute);
+  });
   if (context.Failed()) return;
   // Readers of a value come after the region that makes it, so each region knows what is wanted of it when
   // its turn comes.
@@ -114,7 +45,7 @@ void ApplyRecompute(BuildContext& context) {
   };
   std::set<const Directive*> useful;
   for (RegionId r = static_cast<RegionId>(regions.size()); r-- > 0;) {
-    if (context.recomputed_by[r] == nullptr) continue;
+    if (context.recompute.owner[r] == nullptr) continue;
     Region& region = regions[r];
     std::set<uint32_t> saved;
     for (const Body* body : {&region.backward_input, &region.backward_weight}) {
@@ -128,7 +59,7 @@ void ApplyRecompute(BuildContext& context) {
     if (wanted[r].empty() && saved.empty()) continue;
     region.recompute = RecomputeBody(region.forward, wanted[r], saved);
     want(r, region.recompute);
-    useful.insert(context.recomputed_by[r]);
+    useful.insert(context.recompute.owner[r]);
   }
   context.ForEach<RecomputeDirective>([&](const Directive& directive, const RecomputeDirective& recompute) {
     if (useful.count(&directive) != 0 || recompute.select.optional) return;

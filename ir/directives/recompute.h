@@ -3,8 +3,7 @@
 // before:  F layer0 -(saved values)-> BI layer0
 // after:   F layer0 -(nothing)-> .. R layer0 -(saved values)-> BI layer0, BW layer0
 //
-// A *unit* is an instance of the innermost tag that the selector names (each layer of [layer], each attention
-// of [layer, attn]); without a tag, each region. What a unit's F makes is kept only for readers outside of
+// By units (units.h): what a unit's F makes is kept only for readers outside of
 // the unit: its own later passes read what R makes again. R replays the calls of F that they need, on the
 // unit's inputs, which are kept, and with the same random keys, so gradients keep their bits. A region that
 // is in `keep`, or of which nothing is needed again, has no R. Values that come from another host are
@@ -15,7 +14,7 @@
 
 namespace piper::ir {
 
-// Leaves recompute_unit, recomputed_by and the bodies Region::recompute.
+// Leaves context.recompute and the bodies Region::recompute.
 void ApplyRecompute(BuildContext& context);
 
 // Later passes of `reader` read what R of `producer` makes, not what its F made.

@@ -39,6 +39,8 @@ void ApplyStream(BuildContext& context) {
           case NodeKind::kReduceScatter:
           case NodeKind::kAllToAll:
           case NodeKind::kBroadcast:
+          case NodeKind::kOffload:
+          case NodeKind::kPrefetch:
             moves = true;
             break;
           default:

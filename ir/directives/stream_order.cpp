@@ -450,6 +450,7 @@ class StreamOrders {
       int64_t key = internal ? 2 * static_cast<int64_t>(readiness_[t]) + 1 : INT64_MAX / 2 + t;
       elsewhere_[h].push_back({node.stream, {key, t, dag_.first_node[t]}});
     }
+    LayCopies(h);
     std::stable_sort(elsewhere_[h].begin(), elsewhere_[h].end(), [](const auto& a, const auto& b) {
       return std::tuple(a.second.key, a.second.tie) < std::tuple(b.second.key, b.second.tie);
     });
@@ -461,6 +462,28 @@ class StreamOrders {
       if (const ListedStream* listed = ListedOn(h, queue.stream)) Merge(*listed, &queue);
     }
     MergeIntoCompute(h);
+  }
+
+  // What leaves for the host does so after the F that made it; it comes back before the first node that reads
+  // it.
+  void LayCopies(size_t h) {
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      const bool out = node.kind == NodeKind::kOffload;
+      if (node.group != context_.hosts[h] || (!out && node.kind != NodeKind::kPrefetch)) continue;
+      for (int32_t mb = node.mb_begin; mb < node.mb_end; ++mb) {
+        int64_t key = out ? 0 : INT64_MAX / 2 - 1;
+        for (TemplateId other : out ? incoming_[t] : outgoing_[t]) {
+          const NodeTemplate& compute = dag_.templates[other];
+          if (compute.kind != NodeKind::kCompute || mb < compute.mb_begin || mb >= compute.mb_end) continue;
+          const NodeId id = dag_.first_node[other] + static_cast<NodeId>(mb - compute.mb_begin);
+          key = out ? std::max(key, 2 * static_cast<int64_t>(end_[id]) + 1)
+                    : std::min(key, 2 * static_cast<int64_t>(begin_[id]));
+        }
+        elsewhere_[h].push_back(
+            {node.stream, {key, NextTie(), dag_.first_node[t] + static_cast<NodeId>(mb - node.mb_begin)}});
+      }
+    }
   }
 
   // Messages and collectives on the compute stream. What spans hosts stands before the first node that waits

@@ -65,6 +65,7 @@ std::vector<runtime::RankProgram> JobStorage::Programs(
     program.arena_bytes = role.arena_bytes;
     program.static_bytes = role.static_bytes;
     program.live_bytes = role.live_bytes;
+    program.host_bytes = role.host_bytes;
     programs.push_back(program);
   }
   return programs;

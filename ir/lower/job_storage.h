@@ -51,6 +51,7 @@ struct RoleStorage {
   int64_t arena_bytes = 0;
   int64_t static_bytes = 0;
   int64_t live_bytes = 0;
+  int64_t host_bytes = 0;
 };
 
 class JobStorage {

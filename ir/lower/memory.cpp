@@ -56,10 +56,11 @@ class Owners {
 // One way to pack: what `split_ratio` (arena.h) comes to, or the offsets of `planned`.
 class Packer {
  public:
-  Packer(const RoleStorage& role, const Users& users, int64_t begin, int64_t split_ratio,
+  Packer(const RoleStorage& role, const Users& users, Pool pool, int64_t begin, int64_t split_ratio,
          const std::vector<int64_t>* planned = nullptr)
       : role_(role),
         users_(users),
+        pool_(pool),
         planned_(planned),
         clock_(role.tasks.size(), role.streams.size()),
         arena_(begin, split_ratio),
@@ -77,7 +78,7 @@ class Packer {
     if (grouped) holds_.resize(role.buffers.size());
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
       state_[b].remaining = users_.first[b + 1] - users_.first[b];
-      if (!IsSlot(role.buffers[b])) continue;
+      if (!IsSlot(role.buffers[b], pool_)) continue;
       state_[b].bytes = role.buffers[b].bytes;
       state_[b].slot = SlotBytes(role.buffers[b]);
     }
@@ -99,10 +100,14 @@ class Packer {
   int64_t lower_bound() const { return rounded_peak_; }
 
   void Commit(RoleStorage& role) {
-    role.arena_bytes = arena();
-    role.live_bytes = live();
+    if (pool_ == Pool::kArena) {
+      role.arena_bytes = arena();
+      role.live_bytes = live();
+    } else {
+      role.host_bytes = arena();
+    }
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
-      if (!IsSlot(role.buffers[b])) continue;
+      if (!IsSlot(role.buffers[b], pool_)) continue;
       PIPER_CHECK(state_[b].remaining == 0, role.buffers[b].name);
       role.buffers[b].offset = state_[b].offset;
     }
@@ -273,6 +278,7 @@ class Packer {
   static constexpr uint32_t kNone = runtime::kNone;
   const RoleStorage& role_;
   const Users& users_;
+  const Pool pool_;
   const std::vector<int64_t>* planned_;
   Owners owners_;
   int64_t planned_end_ = 0;
@@ -328,12 +334,12 @@ bool Overlap(const Life& a, const Life& b) {
 
 // Offsets by buffer, each slot at the lowest place that is free for its whole life, largest first. Empty if
 // there are too many slots.
-std::vector<int64_t> PlanLargestFirst(const RoleStorage& role, const Users& users,
+std::vector<int64_t> PlanLargestFirst(const RoleStorage& role, const Users& users, Pool pool,
                                       const std::vector<uint32_t>& log, int64_t begin) {
   constexpr size_t kMost = 2000;
   std::vector<uint32_t> slots;
   for (uint32_t b = 0; b < role.buffers.size(); ++b) {
-    if (IsSlot(role.buffers[b])) slots.push_back(b);
+    if (IsSlot(role.buffers[b], pool)) slots.push_back(b);
   }
   if (slots.size() > kMost) return {};
   std::vector<int64_t> starts(role.tasks.size()), ends(role.tasks.size());
@@ -394,26 +400,37 @@ std::vector<int64_t> PlanLargestFirst(const RoleStorage& role, const Users& user
 
 }  // namespace
 
-void PackMemory(RoleStorage& role, const std::vector<uint32_t>& log) {
-  const Users users(role.buffers, role.tasks, role.task_operands);
-  const int64_t begin = PlaceScratch(role);
+namespace {
+
+void PackPool(RoleStorage& role, const Users& users, Pool pool, const std::vector<uint32_t>& log,
+              int64_t begin) {
   std::unique_ptr<Packer> best;
   for (int64_t split_ratio : {int64_t{8}, int64_t{1}, int64_t{2}, INT64_MAX}) {
-    auto packer = std::make_unique<Packer>(role, users, begin, split_ratio);
+    auto packer = std::make_unique<Packer>(role, users, pool, begin, split_ratio);
     packer->Run(log);
     if (!best || packer->arena() < best->arena()) best = std::move(packer);
     if (Good(*best, begin)) break;
   }
   if (!Good(*best, begin)) {
     // Knowing all lives, place the largest slots first; for roles small enough for a quadratic search.
-    const std::vector<int64_t> planned = PlanLargestFirst(role, users, log, begin);
+    const std::vector<int64_t> planned = PlanLargestFirst(role, users, pool, log, begin);
     if (!planned.empty()) {
-      auto packer = std::make_unique<Packer>(role, users, begin, 1, &planned);
+      auto packer = std::make_unique<Packer>(role, users, pool, begin, 1, &planned);
       packer->Run(log);
       if (packer->arena() < best->arena()) best = std::move(packer);
     }
   }
   best->Commit(role);
+}
+
+}  // namespace
+
+void PackMemory(RoleStorage& role, const std::vector<uint32_t>& log) {
+  const Users users(role.buffers, role.tasks, role.task_operands);
+  PackPool(role, users, Pool::kArena, log, PlaceScratch(role));
+  const bool offloads = std::any_of(role.buffers.begin(), role.buffers.end(),
+                                    [](const Buffer& buffer) { return IsSlot(buffer, Pool::kHost); });
+  if (offloads) PackPool(role, users, Pool::kHost, log, 0);
   role.buffers.shrink_to_fit();
   role.waits.shrink_to_fit();
   role.task_operands.shrink_to_fit();
@@ -428,6 +445,11 @@ void PlaceWithoutReuse(RoleStorage& role) {
     next = AlignUp(next + buffer.bytes);
   }
   role.arena_bytes = role.live_bytes = next;
+  for (Buffer& buffer : role.buffers) {
+    if (!IsSlot(buffer, Pool::kHost)) continue;
+    buffer.offset = role.host_bytes;
+    role.host_bytes = AlignUp(role.host_bytes + buffer.bytes);
+  }
 }
 
 }  // namespace piper::ir

@@ -58,9 +58,17 @@ std::string VerifyMemory(const runtime::RankProgram& program) {
     }
     return true;
   };
-  std::vector<uint32_t> by_offset;
+  std::vector<uint32_t> by_offset, on_host;
   for (uint32_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
+    if (buffer.kind == BufferKind::kHost) {
+      if (buffer.offset < 0 || buffer.offset % runtime::kAlignment != 0 ||
+          buffer.offset + buffer.bytes > program.host_bytes) {
+        return "outside the host pool or not aligned: " + text(b);
+      }
+      if (buffer.bytes > 0 && !users.Of(b).empty()) on_host.push_back(b);
+      continue;
+    }
     if (buffer.offset < 0 || buffer.offset % runtime::kAlignment != 0 ||
         buffer.offset + buffer.bytes > program.arena_bytes) {
       return "outside the arena or not aligned: " + text(b);
@@ -73,44 +81,49 @@ std::string VerifyMemory(const runtime::RankProgram& program) {
       by_offset.push_back(b);
     }
   }
-  // Sweep by offset; at every start the sharers of that byte, in the order of use, must be ordered one after
-  // another.
-  std::sort(by_offset.begin(), by_offset.end(), [&](uint32_t a, uint32_t b) {
-    return program.buffers[a].offset != program.buffers[b].offset
-               ? program.buffers[a].offset < program.buffers[b].offset
-               : a < b;
-  });
-  // Sharers of the bytes at the sweep's position, kept in an order in which each precedes the next.
-  std::vector<uint32_t> sharers;
-  for (uint32_t b : by_offset) {
-    const int64_t offset = program.buffers[b].offset;
-    std::erase_if(sharers,
-                  [&](uint32_t s) { return program.buffers[s].offset + program.buffers[s].bytes <= offset; });
-    for (uint32_t s : sharers) {
-      if (program.buffers[b].kind == BufferKind::kScratch ||
-          program.buffers[s].kind == BufferKind::kScratch) {
-        return "scratch shares bytes: " + text(b) + " and " + text(s);
+  const auto sweep = [&](std::vector<uint32_t>& pool) -> std::string {
+    // Sweep by offset; at every start the sharers of that byte, in the order of use, must be ordered one
+    // after another.
+    std::sort(pool.begin(), pool.end(), [&](uint32_t a, uint32_t b) {
+      return program.buffers[a].offset != program.buffers[b].offset
+                 ? program.buffers[a].offset < program.buffers[b].offset
+                 : a < b;
+    });
+    // Sharers of the bytes at the sweep's position, kept in an order in which each precedes the next.
+    std::vector<uint32_t> sharers;
+    for (uint32_t b : pool) {
+      const int64_t offset = program.buffers[b].offset;
+      std::erase_if(sharers, [&](uint32_t s) {
+        return program.buffers[s].offset + program.buffers[s].bytes <= offset;
+      });
+      for (uint32_t s : sharers) {
+        if (program.buffers[b].kind == BufferKind::kScratch ||
+            program.buffers[s].kind == BufferKind::kScratch) {
+          return "scratch shares bytes: " + text(b) + " and " + text(s);
+        }
       }
-    }
-    // Binary search for the place of b, then check its neighbours: precedence is transitive.
-    size_t low = 0, high = sharers.size();
-    while (low < high) {
-      const size_t middle = (low + high) / 2;
-      if (all_before(sharers[middle], b)) {
-        low = middle + 1;
-      } else {
-        high = middle;
+      // Binary search for the place of b, then check its neighbours: precedence is transitive.
+      size_t low = 0, high = sharers.size();
+      while (low < high) {
+        const size_t middle = (low + high) / 2;
+        if (all_before(sharers[middle], b)) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
       }
+      if (low < sharers.size() && !all_before(b, sharers[low])) {
+        return "in use at once: " + text(b) + " and " + text(sharers[low]);
+      }
+      if (low > 0 && !all_before(sharers[low - 1], b)) {
+        return "in use at once: " + text(b) + " and " + text(sharers[low - 1]);
+      }
+      sharers.insert(sharers.begin() + static_cast<std::ptrdiff_t>(low), b);
     }
-    if (low < sharers.size() && !all_before(b, sharers[low])) {
-      return "in use at once: " + text(b) + " and " + text(sharers[low]);
-    }
-    if (low > 0 && !all_before(sharers[low - 1], b)) {
-      return "in use at once: " + text(b) + " and " + text(sharers[low - 1]);
-    }
-    sharers.insert(sharers.begin() + static_cast<std::ptrdiff_t>(low), b);
-  }
-  return "";
+    return "";
+  };
+  std::string offence = sweep(by_offset);
+  return offence.empty() ? sweep(on_host) : offence;
 }
 
 }  // namespace piper::ir

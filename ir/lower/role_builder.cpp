@@ -10,7 +10,9 @@ namespace piper::ir {
 
 namespace {
 
-const char* MakerText(Maker maker) { return maker == Maker::kForward ? "" : " again"; }
+const char* MakerText(Maker maker) {
+  return maker == Maker::kForward ? "" : maker == Maker::kReplay ? " again" : " back";
+}
 
 bool IsCutTag(const Program& program, const std::string& tag) {
   return std::any_of(program.directives.begin(), program.directives.end(), [&](const Directive& directive) {
@@ -176,7 +178,9 @@ uint32_t RoleBuilder::Root(uint32_t slot_class) const {
 Maker RoleBuilder::MakerFor(const Local& reader, RegionId producer) const {
   for (uint32_t from : reader.predecessors) {
     const NodeTemplate& node = *locals_[from].node;
-    if (node.pass == Pass::kR && node.region == producer) return Maker::kReplay;
+    if (node.region != producer) continue;
+    if (node.pass == Pass::kR) return Maker::kReplay;
+    if (node.kind == NodeKind::kPrefetch) return Maker::kFetch;
   }
   return Maker::kForward;
 }
@@ -294,6 +298,10 @@ void RoleBuilder::BindOthers(Local& local) {
     case NodeKind::kAllReduce:
       PlanCollective(local);
       return;
+    case NodeKind::kOffload:
+    case NodeKind::kPrefetch:
+      PlanCopy(local);
+      return;
     case NodeKind::kLossFold:
       PlanLossFold(local);
       break;
@@ -366,6 +374,60 @@ void RoleBuilder::PlanLossFold(Local& local) {
   local.row.bytes = 4;
   operand_classes_.push_back(ClassOfValue(local.node->value));
   local.class_count = 1;
+}
+
+// What later passes of this role read of the region after it came back: saved values by key, then outputs.
+// What has the bytes of another is moved once.
+void RoleBuilder::PlanCopy(Local& local) {
+  const NodeTemplate& node = *local.node;
+  const bool out = node.kind == NodeKind::kOffload;
+  std::set<uint32_t> saved;
+  std::set<ValueId> values;
+  for (const Local& reader : locals_) {
+    if (reader.node->kind != NodeKind::kCompute || reader.node->copy != node.copy) continue;
+    if (reader.node->pass == Pass::kF || MakerFor(reader, node.region) != Maker::kFetch) continue;
+    for (const Formal& formal : index_.BodyOf(*reader.node).formals) {
+      if (formal.written || formal.value == kNone) continue;
+      const bool own = reader.node->region == node.region;
+      if (own && formal.kind == FormalKind::kSaved) saved.insert(formal.saved);
+      if (own && formal.kind == FormalKind::kOutput) values.insert(formal.value);
+      if (formal.kind == FormalKind::kValue && index_.regions.value_region[formal.value] == node.region)
+        values.insert(formal.value);
+    }
+  }
+  local.row.kind = TaskKind::kCopy;
+  local.row.flag = out ? 0 : 1;
+  std::map<uint32_t, uint32_t> moved;  // class in the arena -> class when it is back
+  const auto move = [&](uint32_t from, uint32_t back, Key key) {
+    from = Root(from);
+    back = Root(back);
+    auto [it, fresh] = moved.emplace(from, back);
+    if (!fresh) {
+      if (it->second != back) classes_[back].parent = it->second;
+      return;
+    }
+    SlotClass host = classes_[from];
+    host.parent = host.fixed = host.input = kNone;
+    host.kind = BufferKind::kHost;
+    host.name = context_.job->Intern(std::string(host.name) + " on the host");
+    const uint32_t stored = Intern(key, host);
+    operand_classes_.push_back(out ? from : stored);
+    operand_classes_.push_back(out ? stored : back);
+    local.row.bytes += host.bytes;
+  };
+  for (uint32_t key : saved) {
+    move(class_index_.at({KeyKind::kSaved, node.region, key, Maker::kForward}),
+         class_index_.at({KeyKind::kSaved, node.region, key, Maker::kFetch}),
+         {KeyKind::kHostSaved, node.region, key});
+  }
+  for (ValueId value : values) {
+    move(ClassOfValue(value), ClassOfValue(value, Maker::kFetch), {KeyKind::kHostValue, value, 0});
+  }
+  local.class_count = static_cast<uint32_t>(operand_classes_.size()) - local.first_class;
+  PIPER_CHECK(local.class_count > 0, "nothing to move: " + node.name);
+  const int64_t payload = node.cost_bytes >= 0 ? node.cost_bytes : local.row.bytes;
+  local.row.cost =
+      node.cost >= 0 ? node.cost : HostCopyCost(context_.program.topology.Kind(device_), payload);
 }
 
 // ---- communication

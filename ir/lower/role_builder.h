@@ -27,8 +27,9 @@ struct JobContext {
   DiagnosticEngine* diag = nullptr;
 };
 
-// Who made the bytes of a forward value: its F, or the R that replays it.
-enum class Maker : uint8_t { kForward, kReplay };
+// Who made the bytes of a forward value: its F, the R that replays it, or the [offload.in] that brings it
+// back.
+enum class Maker : uint8_t { kForward, kReplay, kFetch };
 
 class RoleBuilder {
  public:
@@ -48,7 +49,16 @@ class RoleBuilder {
     DType type = DType::kF32;
     const char* name = "";
   };
-  enum class KeyKind : uint8_t { kValue, kInput, kSaved, kCotangent, kGradient, kFixed };
+  enum class KeyKind : uint8_t {
+    kValue,
+    kInput,
+    kSaved,
+    kCotangent,
+    kGradient,
+    kFixed,
+    kHostValue,
+    kHostSaved
+  };
   struct Key {
     KeyKind kind;
     uint32_t a, b;
@@ -96,6 +106,7 @@ class RoleBuilder {
   void PlanMessage(Local& local);
   void PlanCollective(Local& local);
   void PlanLossFold(Local& local);
+  void PlanCopy(Local& local);
   uint32_t PeerSlot(const NodeTemplate& message);
   uint32_t CommunicatorSlot(const NodeTemplate& collective);
   void AddTerms(const Local& local, runtime::Collective& collective);

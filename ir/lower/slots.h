@@ -20,8 +20,11 @@ inline bool IsStatic(const runtime::Buffer& buffer) {
 inline int64_t SlotBytes(const runtime::Buffer& buffer) {
   return std::max(AlignUp(buffer.bytes), runtime::kAlignment);
 }
-inline bool IsSlot(const runtime::Buffer& buffer) {
-  return !IsStatic(buffer) && buffer.kind != runtime::BufferKind::kScratch;
+// Slots are packed in two pools: the arena, and what `offload` takes of host memory.
+enum class Pool : uint8_t { kArena, kHost };
+inline bool IsSlot(const runtime::Buffer& buffer, Pool pool = Pool::kArena) {
+  if (buffer.kind == runtime::BufferKind::kHost) return pool == Pool::kHost;
+  return pool == Pool::kArena && !IsStatic(buffer) && buffer.kind != runtime::BufferKind::kScratch;
 }
 
 // Users of every buffer, as tasks in ascending order (a task that uses it twice stands twice).

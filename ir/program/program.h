@@ -264,6 +264,7 @@ struct DeviceKind {
   double memory_bandwidth = 0;    // bytes/s; 0: not modelled
   std::map<std::string, double> compute;  // dtype name -> FLOP/s
   SourceRange range;
+  double host_bandwidth = 0;      // bytes/s to host memory, and as much back; 0: not modelled
 };
 struct Link {
   double bandwidth = 0;           // bytes/s; 0: infinite
