@@ -112,6 +112,35 @@ TEST_F(ToolsCompile, ExecutablesAreBitwiseTheInterpreter) {
       sample.out);
 }
 
+// Layers that are replayed, with what they keep in host memory: the processes learn what they learn without.
+TEST_F(ToolsCompile, ExecutablesReplayAndOffloadBitwise) {
+  std::string text = test::Contents(At("program.piper"));
+  text.replace(text.find("seq = 8"), 7, "seq = 8, dropout_rate = 0.2");
+  std::ofstream(At("plain.piper")) << text;
+  text.insert(text.find("  zero 0"), "  recompute [layer]\n  offload [layer] to host { prefetch 1 }\n");
+  std::ofstream(At("lean.piper")) << text;
+  Outcome outcome = Run({PIPER_BINARY, "run", At("plain.piper"), "--no-timeline", "--execute", "--steps", "5",
+                         "--metrics", At("plain.jsonl")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  outcome = Run({PIPERC_BINARY, At("lean.piper"), "-o", At("out")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  outcome = Run({At("out/train"), "--quiet", "--out", At("run"), "--steps", "5"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(Losses(At("run/metrics.jsonl")), Losses(At("plain.jsonl")));
+  outcome = Run({PIPER_BINARY, "run", At("lean.piper"), "--json", At("figures.json")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("host memory"), std::string::npos) << outcome.out;
+  const auto predicted = nlohmann::json::parse(test::Contents(At("figures.json")));
+  const auto counted = nlohmann::json::parse(test::Contents(At("run/run.json")));
+  for (size_t rank = 0; rank < 4; ++rank) {
+    const auto &dry = predicted["ranks"][rank], &real = counted["ranks"][rank];
+    EXPECT_GT(dry["host_bytes"], 0);
+    EXPECT_EQ(dry["host_bytes"], real["host_bytes"]);
+    EXPECT_EQ(dry["host_bytes"], real["host_high_water_bytes"]);
+    EXPECT_EQ(dry["arena_bytes"], real["high_water_bytes"]);
+  }
+}
+
 // Updates before the norm of all ranks: the processes roll back, and learn what they learn without.
 TEST_F(ToolsCompile, ExecutablesRollBackBitwise) {
   std::string text = test::Contents(At("program.piper"));
