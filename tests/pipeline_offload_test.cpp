@@ -236,7 +236,7 @@ TEST(Offload, PrefetchTradesMemory) {
     ASSERT_TRUE(compiled->ok());
     live.push_back(compiled->job().train[0].live_bytes);
   }
-  EXPECT_EQ(live[1] / kSaved - live[0] / kSaved, 2);
+  EXPECT_EQ((live[1] - live[0]) / kSaved, 2);
   EXPECT_LT(live[1], live[2]);
 }
 

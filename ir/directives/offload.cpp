@@ -150,7 +150,8 @@ void BoundPrefetch(BuildContext& context) {
         const int32_t mb = dag.templates[t].mb_begin + static_cast<int32_t>(item.node - dag.first_node[t]);
         for (TemplateId from : fetched[t]) {
           const NodeTemplate& copy = dag.templates[from];
-          if (context.offload.owner[copy.region] != &directive || mb < copy.mb_begin || mb >= copy.mb_end)
+          if (context.offload.owner[copy.region] != &directive || mb < copy.mb_begin || mb >= copy.mb_end ||
+              copy.stream == compute)  // there it stands where it is needed
             continue;
           const NodeId id = dag.first_node[from] + static_cast<NodeId>(mb - copy.mb_begin);
           if (!seen.insert(id).second) continue;
