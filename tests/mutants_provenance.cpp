@@ -210,6 +210,7 @@ class HashBodies : public runtime::BodyRunner {
       }
       known.pass = pass;
       known.body = pass == "F"    ? &known.region->forward
+                   : pass == "R"  ? &known.region->recompute
                    : pass == "BI" ? &known.region->backward_input
                                   : &known.region->backward_weight;
       known.unit = UnitOf(known.region->id);
@@ -293,8 +294,10 @@ class HashBodies : public runtime::BodyRunner {
         return filled(now.values[static_cast<size_t>(known.unit)][at], kValueSalt);
       case ir::FormalKind::kSaved: {
         bool forward = false;
-        for (const ir::Formal& other : known.region->forward.formals) {
-          forward |= other.kind == ir::FormalKind::kSaved && other.written && other.saved == formal.saved;
+        for (const ir::Body* body : {&known.region->forward, &known.region->recompute}) {
+          for (const ir::Formal& other : body->formals) {
+            forward |= other.kind == ir::FormalKind::kSaved && other.written && other.saved == formal.saved;
+          }
         }
         return filled((forward ? now.values : now.inner)[static_cast<size_t>(known.unit)][at],
                       kSavedSalt + formal.saved);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <tuple>
@@ -402,7 +403,8 @@ int Study::RankOf(int stage, int dir) const {
 
 std::string Study::Name() const {
   return schedule + " p = " + std::to_string(p) + (v > 1 ? ", v = " + std::to_string(v) : "") +
-         ", m = " + std::to_string(m) + (dp > 1 ? ", dp = " + std::to_string(dp) : "");
+         ", m = " + std::to_string(m) + (dp > 1 ? ", dp = " + std::to_string(dp) : "") +
+         (recompute.empty() ? "" : ", recompute " + recompute);
 }
 
 Written Write(const Study& study) {
@@ -441,6 +443,7 @@ Written Write(const Study& study) {
             std::to_string(place.rank) + "]",
         place.touched);
   }
+  if (!study.recompute.empty()) put("  recompute " + study.recompute);
   for (const auto& [end, stream] : study.streams) put("  stream [" + end + "] on " + stream, true);
   for (const RankOrder& order : study.orders) {
     put("  order on pp[" + std::to_string(order.rank) + "] {");
@@ -480,6 +483,8 @@ Study ChooseStudy(const std::string& schedule, uint64_t seed, bool skips) {
   if (schedule == "dualpipev") study.m = 2 * study.p + random.Below(3);
   if (schedule == "dualpipe") study.m = 2 * study.p + 2 * random.Below(2);
   if (study.p <= 4 && random.Chance(4)) study.dp = 2;
+  static const char* const kRecomputed[] = {"[unit]", "[stage]", "[*]", "[stage = 0..2]"};
+  if (random.Chance(3)) study.recompute = kRecomputed[random.Below(std::size(kRecomputed))];
   const int stages = study.p * study.v;
   int units = 0;
   for (int stage = 0; stage < stages; ++stage) {

@@ -66,6 +66,7 @@ struct Study {
   std::vector<std::pair<std::string, std::string>>
       streams;  // "send" or "recv" -> the stream that all of them are on
   std::vector<RankOrder> orders;
+  std::string recompute;                         // "[unit]": what a `recompute` line names; empty: none
   std::vector<std::pair<Listed, Listed>> edges;  // `edge a -> b`, added by a mutation
 
   int stages() const { return static_cast<int>(units.size()); }
