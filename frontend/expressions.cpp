@@ -206,7 +206,7 @@ Value Interpreter::EvalComprehension(ComprehensionExpr& expr) {
     if (iterable.is(ValueKind::kRange)) {
       auto& bounds = iterable.as<RangeObject>();
       rounds.total = std::max<int64_t>(bounds.end - bounds.begin, 0);
-      BurnLoop(rounds.total, loop.iterable->range);
+      BurnLoop(rounds.total, loop.iterable->range, &rounds);
       for (int64_t i = bounds.begin; i < bounds.end; ++i) element(Value::Int(i));
     } else {
       std::vector<Value> elements =

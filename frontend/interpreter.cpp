@@ -130,8 +130,10 @@ std::string HintFor(std::string_view wanted, const Value& got) {
       {"a selector", "write it in brackets: [layer = 0]"},
       {"an axis", "`mesh (pp = 4)` names the axis pp"},
   };
-  if (wanted == "a bool" && got.is(ValueKind::kInt)) return fmt::format("compare it: {} != 0", ValueText(got));
-  if (got.is(ValueKind::kModule) || got.is(ValueKind::kNamespace)) return "name what is inside it, or call it";
+  if (wanted == "a bool" && got.is(ValueKind::kInt))
+    return fmt::format("compare it: {} != 0", ValueText(got));
+  if (got.is(ValueKind::kModule) || got.is(ValueKind::kNamespace))
+    return "name what is inside it, or call it";
   for (const Example& example : kExamples) {
     // "an int" in a sentence, `int` as a declared type.
     std::string_view type = example.wanted.substr(example.wanted.find(' ') + 1);
@@ -198,11 +200,11 @@ void Interpreter::OutOfFuel(SourceRange range) {
   Fail(range, DiagKind::kFuelExhausted, std::move(message), "make the loop shorter, or the recursion end");
 }
 
-void Interpreter::BurnLoop(int64_t rounds, SourceRange range) {
+void Interpreter::BurnLoop(int64_t rounds, SourceRange range, const Loop* self) {
   if (rounds > kFuel) {
     double total = static_cast<double>(rounds);
     for (const Loop* loop = loops_; loop != nullptr; loop = loop->outer)
-      total *= static_cast<double>(loop->total);
+      if (loop != self) total *= static_cast<double>(loop->total);
     Fail(range, DiagKind::kFuelExhausted,
          fmt::format("this takes {:.3g} rounds, more than the {} steps that elaboration may take", total,
                      kFuel),

@@ -159,8 +159,12 @@ class Interpreter {
     if (fuel_ < checkpoint_) [[unlikely]]
       Checkpoint(range);
   }
-  // Refuses at once what is known to be too long.
-  void BurnLoop(int64_t rounds, SourceRange range);
+  struct Loop {
+    int64_t total = 0, done = 0;
+    Loop* outer = nullptr;
+  };
+  // Refuses at once what is known to be too long. `self`: the loop in progress that these rounds are, if they are.
+  void BurnLoop(int64_t rounds, SourceRange range, const Loop* self = nullptr);
 
   Value Eval(Expr& expr);
   Value Call(const Value& callee, std::vector<Value> args, SourceRange range);
@@ -198,10 +202,6 @@ class Interpreter {
  private:
   friend class FrameGuard;
   enum class Flow : uint8_t { kNext, kReturn };
-  struct Loop {
-    int64_t total = 0, done = 0;
-    Loop* outer = nullptr;
-  };
 
   void AddTrace(SourceRange range);
   // Reports what a phase behind the front end, which must start without errors, reported to an engine of its
@@ -272,6 +272,9 @@ class Interpreter {
   Value EvalName(NameExpr& expr);
   Value EvalNumber(const NumberExpr& expr);
   Value EvalChain(ChainExpr& expr);
+  // The common whole number, without values in between: numbers, local variables, + - and *. False: not decided
+  // here, and nothing has happened.
+  bool EvalInt(const Expr& expr, int64_t* out) const;
   Value EvalUnary(UnaryExpr& expr);
   Value EvalCall(CallExpr& expr);
   Value EvalMethod(CallExpr& expr, MemberExpr& member, bool* is_method);

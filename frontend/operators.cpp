@@ -84,10 +84,51 @@ bool IntegerResult(BinaryOp op, int64_t a, int64_t b, Value* out) {
 
 }  // namespace
 
+bool Interpreter::EvalInt(const Expr& expr, int64_t* out) const {
+  switch (expr.kind) {
+    case ExprKind::kNumber:
+      *out = As<NumberExpr>(expr).int_value;
+      return As<NumberExpr>(expr).is_int;
+    case ExprKind::kName: {
+      const auto& name = As<NameExpr>(expr);
+      if (name.frame != kFrameLocal || cut_ != nullptr || axis_wanted_) return false;
+      const Value& value = current_->slots[name.slot];
+      *out = value.integer();
+      return value.is(ValueKind::kInt);
+    }
+    case ExprKind::kChain: {
+      const auto& chain = As<ChainExpr>(expr);
+      int64_t value = 0, operand = 0;
+      if (!EvalInt(*chain.first, &value)) return false;
+      for (const ChainLink& link : chain.rest) {
+        if (!EvalInt(*link.operand, &operand)) return false;
+        if (link.op == BinaryOp::kAdd        ? __builtin_add_overflow(value, operand, &value)
+            : link.op == BinaryOp::kSubtract ? __builtin_sub_overflow(value, operand, &value)
+            : link.op == BinaryOp::kMultiply ? __builtin_mul_overflow(value, operand, &value)
+                                             : true) {
+          return false;
+        }
+      }
+      *out = value;
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
 Value Interpreter::EvalChain(ChainExpr& expr) {
   BinaryOp first_op = expr.rest[0].op;
   if (first_op == BinaryOp::kBy) return EvalBy(Eval(*expr.first), *expr.rest[0].operand, expr.range);
-  Value value = Eval(*expr.first);
+  Value value;
+  if (expr.rest.size() == 1) {
+    int64_t left = 0, right = 0;
+    if (EvalInt(*expr.first, &left) && EvalInt(*expr.rest[0].operand, &right) &&
+        IntegerResult(first_op, left, right, &value)) {
+      return value;
+    }
+  }
+  value = Eval(*expr.first);
   for (ChainLink& link : expr.rest) {
     if ((link.op == BinaryOp::kAnd || link.op == BinaryOp::kOr) && value.is(ValueKind::kBool)) {
       if (value.boolean() == (link.op == BinaryOp::kOr)) continue;  // decided; later operands may be skipped

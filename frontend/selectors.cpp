@@ -70,6 +70,11 @@ void Interpreter::BuildStepSelector(BracketExpr& expr, ir::StepSelector* out) {
   }
   out->Clear(0, expr.range);
   for (Item& item : expr.items) {
+    int64_t index = 0;
+    if (EvalInt(*item.value, &index) && index >= INT32_MIN && index < INT32_MAX) {
+      out->AddIndex(IrName(item.key.name), static_cast<int32_t>(index));
+      continue;
+    }
     const Value value = Eval(*item.value);
     if (value.is(ValueKind::kInt) && value.integer() >= INT32_MIN && value.integer() < INT32_MAX) {
       out->AddIndex(IrName(item.key.name), static_cast<int32_t>(value.integer()));

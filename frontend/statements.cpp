@@ -238,7 +238,7 @@ void Interpreter::ForEach(const Value& iterable, SourceRange range, Body&& body)
   if (iterable.is(ValueKind::kRange)) {
     auto& bounds = iterable.as<RangeObject>();
     loop.total = std::max<int64_t>(bounds.end - bounds.begin, 0);
-    BurnLoop(loop.total, range);
+    BurnLoop(loop.total, range, &loop);
     for (int64_t i = bounds.begin; i < bounds.end; ++i, ++loop.done) {
       if (!body(Value::Int(i))) return;
     }

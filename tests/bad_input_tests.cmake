@@ -1,2 +1,3 @@
 piper_add_test(bad_input_mutants_test SOURCES bad_input_mutants_test.cpp LIBS piper_frontend piper_pipeline piper_tools)
 piper_add_test(bad_input_strategies_test SOURCES bad_input_strategies_test.cpp LIBS piper_frontend piper_pipeline piper_tools)
+piper_add_test(bad_input_bombs_test SOURCES bad_input_bombs_test.cpp LIBS piper_frontend piper_pipeline piper_tools)

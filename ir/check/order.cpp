@@ -57,6 +57,14 @@ class Advance {
     uint32_t first_target = 0, target_count = 0;
     uint32_t order = kNoOrder;  // that lists its nodes
   };
+  // Edges into each part of an atomic node from the parts before it.
+  struct Inner {
+    static constexpr size_t kMost = 8;  // parts
+    size_t count = 0;
+    TemplateId templates[kMost] = {};
+    uint32_t edges[kMost] = {};
+  };
+  static constexpr size_t kMostInner = 8;  // that are remembered
   struct Stream {
     uint32_t cursor = 0;
     NodeId blocked_on = kNone;  // the node whose predecessors the head waits for
@@ -73,6 +81,7 @@ class Advance {
     }
     pending_.assign(dag_.node_count(), 0);
     streams_.resize(dag_.orders.size());
+    inner_.resize(dag_.orders.size());
     for (uint32_t o = 0; o < dag_.orders.size(); ++o) {
       for (const OrderItem& item : dag_.orders[o].items) {
         ++pending_[item.node];
@@ -167,8 +176,9 @@ class Advance {
   }
 
   // Edges within an atomic node hold nothing up, if they lead on in the order of its parts.
-  void IgnoreInner(std::span<const OrderItem> members) {
-    constexpr size_t kFew = 8;
+  void IgnoreInner(std::span<const OrderItem> members, uint32_t order) {
+    constexpr size_t kFew = Inner::kMost;
+    if (members.size() <= kFew && temporal_.empty() && IgnoreAsBefore(members, &inner_[order])) return;
     const bool many = members.size() > kFew;
     if (many) {
       place_.resize(dag_.node_count(), 0);
@@ -187,6 +197,39 @@ class Advance {
     for (const OrderItem& member : members) place_[member.node] = 0;
   }
 
+  // Atomic nodes of the same templates, all of one microbatch, have the same edges inside: mostly a whole B
+  // follows another one of its region.
+  bool IgnoreAsBefore(std::span<const OrderItem> members, std::vector<Inner>* known) {
+    TemplateId templates[Inner::kMost];
+    NodeId mb = 0;
+    for (size_t i = 0; i < members.size(); ++i) {
+      templates[i] = template_of_[members[i].node];
+      const NodeId own = members[i].node - sources_[templates[i]].first;
+      if (dag_.templates[templates[i]].step_level() || (i > 0 && own != mb)) return false;
+      mb = own;
+    }
+    const auto fits = [&](const Inner& inner) {
+      return inner.count == members.size() &&
+             std::equal(templates, templates + members.size(), inner.templates);
+    };
+    auto inner = std::find_if(known->begin(), known->end(), fits);
+    if (inner == known->end()) {
+      if (known->size() == kMostInner) known->clear();
+      Inner fresh;
+      fresh.count = members.size();
+      std::copy(templates, templates + members.size(), fresh.templates);
+      for (size_t i = 0; i < members.size(); ++i) {
+        ForEachSuccessor(members[i].node, [&](NodeId to, TemplateId) {
+          for (size_t k = i; k < members.size(); ++k) fresh.edges[k] += members[k].node == to;
+        });
+      }
+      known->push_back(fresh);
+      inner = std::prev(known->end());
+    }
+    for (size_t i = 0; i < members.size(); ++i) pending_[members[i].node] -= inner->edges[i];
+    return true;
+  }
+
   void AdvanceStream(uint32_t order) {
     Stream& stream = streams_[order];
     const std::vector<OrderItem>& items = dag_.orders[order].items;
@@ -200,7 +243,7 @@ class Advance {
       if (!stream.entered) {
         stream.entered = true;
         if (several) --pending_[head.node];
-        if (end > stream.cursor + 1) IgnoreInner({&head, end - stream.cursor});
+        if (end > stream.cursor + 1) IgnoreInner({&head, end - stream.cursor}, order);
       }
       for (uint32_t i = stream.cursor; i < end; ++i) {
         if (pending_[items[i].node] == 0) continue;
@@ -243,6 +286,7 @@ class Advance {
   std::vector<std::pair<NodeId, NodeId>> temporal_;   // of this step, sorted
   std::vector<Stream> streams_;                       // per order
   std::vector<uint32_t> ready_;
+  std::vector<std::vector<Inner>> inner_;  // per order
   std::vector<uint32_t> place_;  // per node, used for atomic nodes of many parts: position in it, plus 1
   NodeId done_ = 0;
 };

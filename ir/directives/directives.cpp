@@ -121,6 +121,9 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   RecordExpression(context);
   if (context.Failed()) return std::nullopt;
   context.dag.forward_only = forward_only;
+  // They live as long as the plan.
+  context.dag.templates.shrink_to_fit();
+  context.dag.edges.shrink_to_fit();
   return BuiltDag{std::move(context.regions), std::move(context.dag)};
 }
 

@@ -107,9 +107,14 @@ class StreamOrders {
     }
     PIPER_CHECK(given != nullptr);
     std::vector<OrderItem>& items = compute_orders_[h];
-    items.reserve(given->items.size() * 3 / 2);
     std::vector<int64_t> remaining(dag_.templates.size());
-    for (TemplateId t = 0; t < dag_.templates.size(); ++t) remaining[t] = dag_.templates[t].node_count();
+    int64_t here = 0;
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      remaining[t] = node.node_count();
+      if (node.group == context_.hosts[h] && node.stream == compute_) here += node.node_count();
+    }
+    items.reserve(static_cast<size_t>(here));
     // A loss fold waits until the atomic node that holds its last F is complete.
     std::vector<OrderItem> folds;
     uint32_t atomic = kNone;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "ir/support/result.h"
@@ -14,8 +13,8 @@
 namespace piper::ir {
 
 // Streams complete in order, as the executor runs them. Entries are `task index + 1`, 0: nothing of that
-// stream. Rows are padded to whole vectors of signed integers, which every instruction set compares: of 16 bits
-// where the tasks can be counted so.
+// stream. Rows are padded to whole vectors of signed integers, which every instruction set compares: of 16
+// bits where the tasks can be counted so.
 class HappensBefore {
  public:
   HappensBefore(size_t tasks, size_t streams)
@@ -28,15 +27,15 @@ class HappensBefore {
     }
   }
 
-  // Call in an order that respects streams and waits, once a task.
+  // Call in an order that respects streams and waits, once a task. `stream_of`: the stream of every task.
   void Enter(uint32_t task, uint16_t stream, const uint32_t* waits, uint32_t wait_count,
-             std::span<const runtime::Task> tasks) {
+             const uint16_t* stream_of) {
     const uint32_t before = last_[stream];
     last_[stream] = task;
     if (narrow_.rows != nullptr) {
-      narrow_.Enter(task, stream, before, waits, wait_count, tasks, stride_);
+      narrow_.Enter(task, stream, before, waits, wait_count, stream_of, stride_);
     } else {
-      wide_.Enter(task, stream, before, waits, wait_count, tasks, stride_);
+      wide_.Enter(task, stream, before, waits, wait_count, stream_of, stride_);
     }
   }
   // Of the task of its stream that was entered last.
@@ -61,10 +60,10 @@ class HappensBefore {
     Clocks(size_t tasks, size_t streams, size_t stride)
         : rows(std::make_unique_for_overwrite<Entry[]>(tasks * stride + 1)), now(streams * stride, 0) {}
     void Enter(uint32_t task, uint16_t stream, uint32_t before, const uint32_t* waits, uint32_t wait_count,
-               std::span<const runtime::Task> tasks, size_t stride) {
+               const uint16_t* stream_of, size_t stride) {
       Entry* clock = &now[size_t{stream} * stride];
       if (before != runtime::kNone) clock[stream] = static_cast<Entry>(before + 1);
-      for (uint32_t w = 0; w < wait_count; ++w) Join(clock, waits[w], tasks[waits[w]].stream, stride);
+      for (uint32_t w = 0; w < wait_count; ++w) Join(clock, waits[w], stream_of[waits[w]], stride);
       Keep(task, clock, stride);
     }
     void AddWait(uint32_t task, uint16_t stream, uint32_t awaited, uint16_t awaited_stream, size_t stride) {

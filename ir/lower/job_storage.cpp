@@ -4,7 +4,18 @@ namespace piper::ir {
 
 JobStorage::JobStorage() { InternString(""); }
 
+void JobStorage::ForgetIndex() {
+  interned_ = {};
+  string_index_ = {};
+}
+
+void JobStorage::RememberIndex() {
+  for (const std::string& text : texts_) interned_.emplace(std::string_view(text), text.c_str());
+  for (uint32_t i = 0; i < strings_.size(); ++i) string_index_.emplace(std::string_view(strings_[i]), i);
+}
+
 const char* JobStorage::Intern(std::string_view text) {
+  if (interned_.empty() && !texts_.empty()) RememberIndex();
   auto found = interned_.find(text);
   if (found != interned_.end()) return found->second;
   const std::string& copy = texts_.emplace_back(text);
@@ -13,6 +24,7 @@ const char* JobStorage::Intern(std::string_view text) {
 }
 
 uint32_t JobStorage::InternString(std::string_view text) {
+  if (interned_.empty() && !texts_.empty()) RememberIndex();
   auto found = string_index_.find(text);
   if (found != string_index_.end()) return found->second;
   const char* copy = Intern(text);

@@ -65,6 +65,8 @@ class JobStorage {
   // Index into Job::strings; equal text gives the same index. Entry 0 is "".
   uint32_t InternString(std::string_view text);
   const char* Text(uint32_t string) const { return strings_[string]; }
+  // Gives back what only the interning of further texts needs; it is made again where one comes.
+  void ForgetIndex();
 
   // References stay valid until Seal().
   RoleStorage& AddTrainRole();
@@ -91,6 +93,8 @@ class JobStorage {
   std::vector<runtime::RankProgram> Programs(std::deque<RoleStorage>& roles,
                                              std::deque<std::vector<runtime::RankRow>>& rows,
                                              std::deque<std::vector<runtime::Parameter>>& parameters);
+
+  void RememberIndex();
 
   std::deque<std::string> texts_;
   std::unordered_map<std::string_view, const char*> interned_;

@@ -172,6 +172,7 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
     lowered.eval_simulation.log.clear();
   }
   job->Seal();
+  job->ForgetIndex();
   // A guard against ourselves, where it costs nothing to speak of.
   constexpr size_t kGuarded = 1'000;  // tasks of a role
   for (const std::span<const runtime::RankProgram> programs : {job->job().train, job->job().eval}) {

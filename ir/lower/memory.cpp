@@ -69,12 +69,25 @@ class Packer {
         rounded_(begin),
         rounded_peak_(begin),
         state_(role.buffers.size()),
+        place_(role.tasks.size(), 0),
+        stream_of_(role.tasks.size(), 0),
         pending_(role.streams.size()),
         held_(role.streams.size()),
         group_peak_(role.streams.size(), 0),
         first_added_(role.tasks.size(), kNone) {
     bool grouped = false;
-    for (const Task& task : role.tasks) grouped = grouped || task.atomic != kNone;
+    for (const runtime::Stream& stream : role.streams) {
+      const uint32_t end = stream.first_task + stream.task_count;
+      for (uint32_t t = stream.first_task; t < end; ++t) {
+        stream_of_[t] = role.tasks[t].stream;
+        const uint32_t atomic = role.tasks[t].atomic;
+        if (atomic == kNone) continue;
+        grouped = true;
+        const bool first = t == stream.first_task || role.tasks[t - 1].atomic != atomic;
+        const bool last = t + 1 == end || role.tasks[t + 1].atomic != atomic;
+        place_[t] = static_cast<uint8_t>(kInside | (first ? kFirst : 0) | (last ? kLast : 0));
+      }
+    }
     if (grouped) holds_.resize(role.buffers.size());
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
       state_[b].remaining = users_.first[b + 1] - users_.first[b];
@@ -115,21 +128,14 @@ class Packer {
   }
 
  private:
-  bool InGroup(uint32_t task) const { return role_.tasks[task].atomic != kNone; }
-  bool FirstOfGroup(uint32_t task) const {
-    const runtime::Stream& stream = role_.streams[role_.tasks[task].stream];
-    return task == stream.first_task || role_.tasks[task - 1].atomic != role_.tasks[task].atomic;
-  }
-
-  bool LastOfGroup(uint32_t task) const {
-    const runtime::Stream& stream = role_.streams[role_.tasks[task].stream];
-    return task + 1 == stream.first_task + stream.task_count ||
-           role_.tasks[task + 1].atomic != role_.tasks[task].atomic;
-  }
+  bool InGroup(uint32_t task) const { return place_[task] != 0; }
+  bool FirstOfGroup(uint32_t task) const { return (place_[task] & kFirst) != 0; }
+  bool LastOfGroup(uint32_t task) const { return (place_[task] & kLast) != 0; }
+  static constexpr uint8_t kInside = 1, kFirst = 2, kLast = 4;
 
   void Start(uint32_t t) {
     const Task& task = role_.tasks[t];
-    clock_.Enter(t, task.stream, role_.waits.data() + task.first_wait, task.wait_count, role_.tasks);
+    clock_.Enter(t, task.stream, role_.waits.data() + task.first_wait, task.wait_count, stream_of_.data());
     // Within a fused node the part before this one is over; what it freed serves its successors only.
     if (InGroup(t) && !FirstOfGroup(t)) FreeWithinGroup(t - 1);
     const uint32_t* operands = role_.task_operands.data() + task.first_operand;
@@ -184,8 +190,8 @@ class Packer {
       const std::span<const uint32_t> tasks = users_.Of(old);
       for (size_t i = 0; i < tasks.size(); ++i) {
         const uint32_t user = tasks[i];
-        const uint16_t stream = role_.tasks[user].stream;
-        const bool last = i + 1 == tasks.size() || role_.tasks[tasks[i + 1]].stream != stream;
+        const uint16_t stream = stream_of_[user];
+        const bool last = i + 1 == tasks.size() || stream_of_[tasks[i + 1]] != stream;
         if (!last || stream == task.stream || clock_.Ordered(user, stream, t)) continue;
         added_.push_back({user, first_added_[t]});
         first_added_[t] = static_cast<uint32_t>(added_.size() - 1);
@@ -294,6 +300,8 @@ class Packer {
     uint32_t remaining = 0;  // users to come
   };
   std::vector<State> state_;                    // per buffer
+  std::vector<uint8_t> place_;                  // per task: kInside, kFirst, kLast of a fused node
+  std::vector<uint16_t> stream_of_;             // per task: in rows they lie far apart
   std::vector<std::vector<uint32_t>> pending_;  // per stream: freed within the fused node that runs
   struct Hold {
     uint32_t count = 0;

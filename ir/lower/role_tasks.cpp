@@ -318,7 +318,11 @@ void RoleBuilder::EmitStreams() {
 void RoleBuilder::AddWaits() {
   const size_t streams = out_.streams.size();
   std::vector<uint8_t> receives(streams, 0);
-  for (const Task& task : out_.tasks) receives[task.stream] |= task.kind == TaskKind::kRecv;
+  for (size_t s = 0; s < streams; ++s) {
+    const auto first = out_.tasks.begin() + out_.streams[s].first_task;
+    receives[s] = std::any_of(first, first + out_.streams[s].task_count,
+                              [](const Task& task) { return task.kind == TaskKind::kRecv; });
+  }
   // Temporal edges between nodes, and what an elided accumulate would have waited for.
   std::vector<std::pair<uint32_t, uint32_t>> extra;
   const auto task_of_node = [&](NodeId node) {
@@ -378,13 +382,16 @@ void RoleBuilder::AddWaits() {
   std::vector<uint32_t> known(streams * streams, 0), furthest(streams, 0);
   std::vector<uint64_t> received_by(streams <= 64 ? out_.tasks.size() : 0, 0);
   std::vector<uint16_t> stream_of(out_.tasks.size());  // in rows, they are far apart
-  for (size_t t = 0; t < out_.tasks.size(); ++t) stream_of[t] = out_.tasks[t].stream;
+  for (size_t s = 0; s < streams; ++s) {
+    const auto first = stream_of.begin() + out_.streams[s].first_task;
+    std::fill(first, first + out_.streams[s].task_count, static_cast<uint16_t>(s));
+  }
   out_.waits.reserve(out_.tasks.size());
   std::vector<uint32_t> touched, awaited_receives;
   size_t next_extra = 0;
   for (uint32_t t = 0; t < out_.tasks.size(); ++t) {
     Task& task = out_.tasks[t];
-    const auto visit = [&](uint32_t awaited) {
+    const auto visit = [&](uint32_t awaited) __attribute__((always_inline)) {
       const uint16_t stream = stream_of[awaited];
       if (stream == task.stream) {
         PIPER_CHECK(awaited <= t,
