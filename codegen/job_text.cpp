@@ -102,6 +102,7 @@ std::string JobText(const runtime::Job& job, const std::string& prefix) {
   row(devices.View(), "device of each rank");
   row(DoubleLiteral(job.step_flops), "FLOPs of a step");
   row(DoubleLiteral(job.peak_flops), "declared FLOP/s of all devices");
+  row(number(job.overlaps), "steps overlap");
   return text + "  };\n}\n// clang-format on\n";
 }
 

@@ -58,7 +58,9 @@ Status Executor::State::Begin(ProgramState& program, uint64_t step_or_batch) {
   }
   communication_left.store(
       static_cast<uint32_t>(program.engine_streams[static_cast<int>(Engine::kCommunication)].size()));
-  if (program.program->loss_scale == kNone) return {};
+  sent_before[0] = sent.load(), sent_before[1] = sent_bytes.load();
+  sent_before[2] = joined.load(), sent_before[3] = joined_bytes.load();
+  if (program.program->loss_scale == kNone || part == Part::kCarried) return {};
   int64_t targets = 0;
   PIPER_RETURN_IF_ERROR(CountTargets(program, targets));
   double inverse = targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0;
@@ -96,6 +98,7 @@ Status Executor::State::Run(ProgramState& program, uint64_t step_or_batch) {
     return transport().Failure();
   }
   PIPER_RETURN_IF_ERROR(RunCompute(program));
+  if (given_up || part == Part::kCarried) return {};
   if (program.program->loss != kNone) {
     outcome.loss_known = true;
     outcome.loss = ReadScalar(program, program.program->loss);
@@ -115,6 +118,11 @@ Status Executor::State::RunCompute(ProgramState& program) {
   for (;;) {
     uint32_t ticket = transport().Ticket(Engine::kCompute);
     bool moved = false;
+    if (CanJudge(program)) {
+      PIPER_RETURN_IF_ERROR(JudgeAhead(program));
+      if (given_up) return {};
+      if (part != Part::kAll) unfinished = streams.size();  // begun again
+    }
     if (communication_left.load(std::memory_order_acquire) > 0) {
       // With a body to run, copying is the other thread's.
       Progress progress = AdvanceCommunication(Engine::kCompute, ComputeReady(program));
@@ -220,6 +228,12 @@ std::string Executor::State::BlockedTasks(const ProgramState& program) {
   return text;
 }
 
+bool Executor::State::Skips(const Task& task) const {
+  const bool carried =
+      task.flag != 0 && (task.kind == TaskKind::kCollective || task.kind == TaskKind::kValidate);
+  return carried != (part == Part::kCarried);
+}
+
 bool Executor::State::Ready(const ProgramState& program, const StreamRun& stream, uint32_t task) const {
   const Task& row = program.program->tasks[task];
   for (uint32_t i = 0; i < row.wait_count; ++i) {
@@ -246,7 +260,18 @@ Progress Executor::State::AdvanceStream(ProgramState& program, uint32_t index, E
         ++stream.group_end;
       }
     }
+    if (part != Part::kAll && Skips(rows.tasks[task])) {
+      if (setup.options.record_timings) {
+        for (uint32_t i = task; i < stream.group_end; ++i)
+          program.times[i].start = program.times[i].end = Now();
+      }
+      stream.cursor = stream.group_end;
+      Complete(program, stream.group_begin, stream.group_end);
+      return Progress::kDone;
+    }
     if (task == stream.group_begin) {
+      // The thread's loop judges as soon as it can; from here on it must have.
+      if (task == program.carried_check && part == Part::kAll && !judged) return Progress::kPending;
       for (uint32_t i = stream.group_begin; i < stream.group_end; ++i) {
         if (!Ready(program, stream, i)) return Progress::kPending;
       }
@@ -277,8 +302,7 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
   if (task.kind == TaskKind::kCopy && engine == Engine::kCommunication)
     return AdvanceCopy(program, task, stream);
   if (IsLocal(task.kind)) {
-    if ((task.kind == TaskKind::kClip || task.kind == TaskKind::kValidate) && program.train && updates &&
-        observer != nullptr) {
+    if (task.kind == TaskKind::kClip && program.train && updates && observer != nullptr) {
       observer(observer_state, *self, step);
     }
     // Short tasks are not worth another thread's attention.

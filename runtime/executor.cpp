@@ -202,6 +202,8 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
     }
     program.has_clip |= task.kind == TaskKind::kClip || task.kind == TaskKind::kValidate;
     program.validates |= task.kind == TaskKind::kValidate;
+    if (task.kind == TaskKind::kValidate && task.flag != 0) program.carried_check = i;
+    if (task.kind == TaskKind::kCollective && task.flag != 0) program.carried_before.push_back(i);
     std::string name = std::string("'") + Text(task.name) + "'";
     switch (task.kind) {
       case TaskKind::kCompute: {
@@ -374,6 +376,11 @@ void Executor::InitializeParameters(uint64_t seed) {
 
 Status Executor::RunTrain(uint64_t step, StepOutcome& outcome) {
   State& state = *state_;
+  if (state.train.carried_check != kNone) {
+    StepOutcome none;
+    PIPER_RETURN_IF_ERROR(RunAhead(step, none));
+    return Settle(outcome);
+  }
   state.transport().SetStep(step);
   PIPER_RETURN_IF_ERROR(state.Run(state.train, step));
   ++state.counts.steps;

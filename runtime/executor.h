@@ -124,6 +124,16 @@ class Executor {
 
   // One optimizer step; `step` counts from 0 and selects data, random numbers and learning rate.
   Status RunTrain(uint64_t step, StepOutcome& outcome);
+  // Job::overlaps: a step is judged (its norm known, its updates kept or repeated) within the step after it.
+  // RunAhead runs `step` and, where the step before is pending, judges that: `before` says what it came to.
+  // If it turns out not finite, the parameters are those from before it, and `step` is given up. Settle
+  // judges the last step without another. RunTrain is both. Nothing else may run while a step is pending. Not
+  // with check_finite.
+  bool overlaps() const;
+  bool pending() const;
+  const StepOutcome& pending_outcome() const;  // as far as it is known: all but the norm
+  Status RunAhead(uint64_t step, StepOutcome& before);
+  Status Settle(StepOutcome& outcome);
   // Forward only, on evaluation batch `batch`; outcome.loss is the batch's mean loss where it is known.
   Status RunEval(uint64_t batch, StepOutcome& outcome);
   // Repeats the step without updates, scanning what every task writes. Returns the first task of this rank

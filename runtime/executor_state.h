@@ -32,8 +32,10 @@ struct ProgramState {
   BodyRunner* bodies = nullptr;
   BatchSource* source = nullptr;
   bool train = true;
-  bool has_clip = false;   // a node judges by the norm, which has seen every gradient
-  bool validates = false;  // after the updates
+  bool has_clip = false;                 // a node judges by the norm, which has seen every gradient
+  bool validates = false;                // after the updates
+  uint32_t carried_check = kNone;        // kValidate task of the step before
+  std::vector<uint32_t> carried_before;  // the other carried tasks, which it needs
 
   std::vector<void*> operands;      // address of every task operand
   std::vector<std::byte*> scratch;  // a stream; null: does not compute
@@ -58,6 +60,10 @@ struct ProgramState {
   std::vector<int32_t> targets;
 };
 
+// Which tasks a run of a train program consists of, where some are carried over from the step before.
+enum class Part : uint8_t { kAll, kOwn, kCarried };
+enum class Verdict : uint8_t { kKeep, kRepeat, kStop };
+
 enum class Health : uint8_t { kUnknown, kFinite, kBad };
 
 struct FreeMemory {
@@ -79,7 +85,14 @@ struct Executor::State {
   bool left_copies = false;     // ... and did leave some
   uint32_t ticket_of_look = 0;  // compute thread: drawn before it last looked at the communication streams
   uint64_t step = 0;
-  bool updates = true;  // false while a step is repeated to find a value that is not finite
+  Part part = Part::kAll;
+  // The step before, which carried tasks are about: not judged yet; judged in this run; not finite, so that
+  // this run was given up.
+  bool pending = false, judged = false, given_up = false;
+  uint64_t pending_step = 0;
+  StepOutcome pending_outcome;
+  int64_t sent_before[4] = {};  // counts when the run began
+  bool updates = true;          // false while a step is repeated to find a value that is not finite
   bool checking = false;
   bool optimistic = true;  // the updates of this step happen before they are validated
   // Held by the thread that advances the communication streams. Who does not get it says `look_again`.
@@ -129,6 +142,7 @@ struct Executor::State {
   Progress AdvanceStream(ProgramState& program, uint32_t stream, Engine engine);
   Progress AdvanceTask(ProgramState& program, uint32_t task, StreamRun& stream, Engine engine);
   Progress AdvanceCopy(ProgramState& program, const Task& task, StreamRun& stream);
+  bool Skips(const Task& task) const;
   bool Ready(const ProgramState& program, const StreamRun& stream, uint32_t task) const;
   void Complete(ProgramState& program, uint32_t first, uint32_t end);
   std::string BlockedTasks(const ProgramState& program);
@@ -145,7 +159,7 @@ struct Executor::State {
   void SumSquares(ProgramState& program, const Task& task);
   void Clip(ProgramState& program, const Task& task);
   void Update(ProgramState& program, const Task& task);
-  void UpdateOne(ProgramState& program, const Parameter& parameter);
+  void UpdateOne(ProgramState& program, const Parameter& parameter, uint64_t of_step);
   void ScaleGradients(ProgramState& program, const double* sums);
   void FlagNonFinite();
   double ReadScalar(const ProgramState& program, uint32_t buffer) const;
@@ -154,7 +168,14 @@ struct Executor::State {
   void DecideOptimistic(const double* own_sums);
   void Save(ProgramState& program);
   void Restore(ProgramState& program);
+  Verdict Judge(ProgramState& program, const Task& task, StepOutcome& about);
+  void Execute(ProgramState& program, Verdict verdict, const Task& task, uint64_t of_step);
   void Validate(ProgramState& program, const Task& task);
+  // A check of the step before that can be made, in a run that goes on meanwhile.
+  bool CanJudge(const ProgramState& program) const;
+  Status JudgeAhead(ProgramState& program);
+  Status BeginAgain(ProgramState& program, Verdict verdict);
+  Status RunPart(Part which, uint64_t step);
 
   // non_finite.cpp: the scan of check mode.
   void BeforeChecked(ProgramState& program, const Task& task, bool& suspect);

@@ -35,7 +35,9 @@ struct LocalHooks {
   std::function<void(const RankView&)> initialized;  // before step 0: may overwrite parameters
   std::function<void(const RankView&, uint64_t step)>
       gradients;  // final gradients, before clipping and update
-  std::function<void(const RankView&, uint64_t step, const StepOutcome&)> step_done;  // after the update
+  std::function<void(const RankView&, uint64_t step, const StepOutcome&)>
+      step_done;  // after the update; where steps overlap the parameters may be a step ahead
+                  // (Executor::pending)
 };
 
 struct LocalOptions {

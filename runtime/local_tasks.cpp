@@ -234,7 +234,7 @@ void Executor::State::Update(ProgramState& program, const Task& task) {
   if (!updates) return;
   const Parameter& parameter = program.program->parameters[task.argument];
   if (task.flag != 0) {
-    if (optimistic) UpdateOne(program, parameter);
+    if (optimistic) UpdateOne(program, parameter, step);
     return;
   }
   ElementType type = program.program->buffers[parameter.value].type;
@@ -259,22 +259,22 @@ void Executor::State::Update(ProgramState& program, const Task& task) {
   // Nothing is updated any more once a value was not finite, on this rank or, as far as it is known, on
   // another.
   if (!finite.load(std::memory_order_relaxed) || transport().NonFinite(step)) return;
-  UpdateOne(program, parameter);
+  UpdateOne(program, parameter, step);
 }
 
-void Executor::State::UpdateOne(ProgramState& program, const Parameter& parameter) {
+void Executor::State::UpdateOne(ProgramState& program, const Parameter& parameter, uint64_t of_step) {
   const ElementType type = program.program->buffers[parameter.value].type;
   const std::byte* gradient = At(program, parameter.gradient);
   auto at = [&](uint32_t buffer) { return buffer == kNone ? nullptr : At(program, buffer); };
   const Optimizer& optimizer = job().optimizers[parameter.optimizer];
   outcome.updated = true;
   if (type == ElementType::kF64) {
-    UpdateParameter(optimizer, step, parameter.weight_decay, reinterpret_cast<const double*>(gradient),
+    UpdateParameter(optimizer, of_step, parameter.weight_decay, reinterpret_cast<const double*>(gradient),
                     reinterpret_cast<double*>(at(parameter.value)),
                     reinterpret_cast<double*>(at(parameter.state[0])),
                     reinterpret_cast<double*>(at(parameter.state[1])), parameter.elements);
   } else {
-    UpdateParameter(optimizer, step, parameter.weight_decay, reinterpret_cast<const float*>(gradient),
+    UpdateParameter(optimizer, of_step, parameter.weight_decay, reinterpret_cast<const float*>(gradient),
                     reinterpret_cast<float*>(at(parameter.value)),
                     reinterpret_cast<float*>(at(parameter.state[0])),
                     reinterpret_cast<float*>(at(parameter.state[1])), parameter.elements);

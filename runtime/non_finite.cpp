@@ -102,7 +102,7 @@ Status Executor::FindNonFinite(uint64_t step, std::string& finding) {
   }
   state.checking = true;
   state.updates = false;
-  Status status = state.Run(state.train, step);
+  Status status = state.RunPart(state.train.carried_check != kNone ? Part::kOwn : Part::kAll, step);
   state.checking = state.setup.options.check_finite;
   state.updates = true;
   finding = state.finding;

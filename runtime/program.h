@@ -122,7 +122,7 @@ enum class TaskKind : uint8_t {
                 // receive): the whole cost is latency, the streams are not held (a `cost [send]` figure in time).
                 // Without operands it carries nothing: an edge between ranks
   kRecv,        // operand 0 from peer slot `argument`; none: see kSend
-  kCollective,  // Collective `argument`
+  kCollective,  // Collective `argument`; `flag` set (also on kValidate): carried, see RankProgram
   kSumSquares,  // writes sums of squares of owned final gradients to operand 0: f64 per Job parameter, 0 if not owned
   kClip,        // reads operand 0 (f64 per parameter, reduced); scales every final gradient if the norm exceeds clip
   kUpdate,      // optimizer step of parameter `argument`; `flag` set: kValidate judges it later, so it happens unless
@@ -200,6 +200,9 @@ struct RankRow {
   std::span<const uint32_t> groups;    // index into Job::groups a communicator slot
 };
 
+// One step of a rank, which begins when its own part of the step before is over; ranks need not wait for each other.
+// Carried tasks are of the step before, on values that stand in static buffers: the first step goes without them, and
+// what they say of the last one takes a run of them alone.
 struct RankProgram {
   const char* name;                    // "role0": also the executable's name
   std::span<const RankRow> ranks;      // ascending by rank
@@ -275,6 +278,7 @@ struct Job {
   // For the utilisation in reports: what the model's F, BI and BW cost a step, and the declared f32 FLOP/s of all
   // devices. 0: unknown.
   double step_flops = 0, peak_flops = 0;
+  uint8_t overlaps = 0;                // 1: every rank has a carried kValidate, so that steps may overlap
 };
 
 }  // namespace piper::runtime

@@ -74,6 +74,7 @@ struct alignas(64) SegmentHeader {
   std::atomic<uint32_t> reported{0};
   std::atomic<int32_t> stop_signal{0};
   std::atomic<uint64_t> non_finite{0};  // step + 1
+  std::atomic<uint64_t> stop_after{0};  // Transport::MeetToStop
 };
 
 class Segment {

@@ -263,6 +263,21 @@ bool SharedMemoryTransport::NonFinite(uint64_t step) const {
   return segment_.header().non_finite.load(std::memory_order_relaxed) == step + 1;
 }
 
+void SharedMemoryTransport::Withdraw() {
+  for (uint32_t lane = 0; lane < kMaxLanes; ++lane) {
+    for (uint32_t peer = 0; peer < size(); ++peer)
+      segment_.message(rank_, peer, lane).state.store(MessageSlot::kEmpty);
+    segment_.collective(rank_, lane).state.store(0);
+  }
+}
+
+uint64_t SharedMemoryTransport::MeetToStop(uint64_t steps, bool asks) {
+  std::atomic<uint64_t>& agreed = segment_.header().stop_after;
+  uint64_t none = 0;
+  if (asks) agreed.compare_exchange_strong(none, steps + 1);
+  return agreed.load();
+}
+
 int SharedMemoryTransport::StopRequest() const {
   int own = process_stop_signal.load();
   return own != 0 ? own : segment_.header().stop_signal.load();

@@ -49,6 +49,8 @@ class SharedMemoryTransport : public Transport {
   void SetStep(uint64_t step) override;
   void FlagNonFinite(uint64_t step) override;
   bool NonFinite(uint64_t step) const override;
+  void Withdraw() override;
+  uint64_t MeetToStop(uint64_t steps, bool asks) override;
   int StopRequest() const override;
 
   // Marks the rank as ended in good order; called once nobody waits for it any more.

@@ -102,16 +102,68 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
   double tokens = static_cast<double>(job.global_batch) *
                   static_cast<double>(std::max<int64_t>(1, job.targets_per_sample));
   double before = Seconds();
+  int64_t peak = 0;
+  // Reports a step.
+  auto finish = [&](const AgreedStep& agreed, double after) {
+    result.steps_done = agreed.step + 1;
+    if (transport.rank() == 0) {
+      StepMetrics line;
+      line.step = agreed.step + 1;
+      line.loss_known = agreed.outcome.loss_known;
+      line.loss = agreed.outcome.loss;
+      line.norm_known = agreed.outcome.norm_known;
+      line.gradient_norm = agreed.outcome.gradient_norm;
+      line.eval_known = agreed.eval_known;
+      line.eval_loss = agreed.eval_loss;
+      line.learning_rate = executor.learning_rate(agreed.step);
+      line.step_milliseconds = (after - before) * 1e3;
+      line.tokens_per_second = tokens / std::max(1e-9, after - before);
+      if (job.step_flops > 0 && job.peak_flops > 0)
+        line.mfu = job.step_flops / job.peak_flops / std::max(1e-9, after - before);
+      line.peak_memory = peak;
+      metrics.Write(line);
+    }
+    if (done) done(agreed);
+  };
   for (uint64_t step = options.first_step; step < options.end_step; ++step) {
+    const bool last = step + 1 == options.end_step;
+    const bool due =
+        options.checkpoint_every > 0 && (step + 1) % static_cast<uint64_t>(options.checkpoint_every) == 0;
+    const bool evaluates =
+        (options.eval_every > 0 && (step + 1) % static_cast<uint64_t>(options.eval_every) == 0) ||
+        (last && options.eval_at_end);
+    StepReport mine;
+    if (!executor.overlaps()) {
+      PIPER_RETURN_IF_ERROR(executor.RunTrain(step, mine.outcome));
+      if (trace != nullptr) trace->Record(step);
+    } else {
+      // The step before is judged meanwhile. The ranks meet only where somebody needs all of them.
+      AgreedStep earlier;
+      const bool judges = executor.pending();
+      PIPER_RETURN_IF_ERROR(executor.RunAhead(step, earlier.outcome));
+      if (judges) {
+        earlier.step = step - 1;
+        if (!earlier.outcome.finite) return DescribeNonFinite(executor, transport, step - 1, earlier.outcome);
+        peak = std::max(peak, executor.statistics().high_water_bytes);
+        const double now = Seconds();
+        finish(earlier, now);
+        before = now;
+      }
+      if (trace != nullptr) trace->Record(step);
+      const uint64_t stop_after = transport.MeetToStop(step + 1, transport.StopRequest() != 0);
+      const bool stops = stop_after != 0 && step + 1 >= stop_after;
+      if (!last && !stops && !(due && !options.directory.empty()) && !evaluates &&
+          executor.pending_outcome().finite)
+        continue;
+      PIPER_RETURN_IF_ERROR(executor.Settle(mine.outcome));
+    }
     AgreedStep agreed;
     agreed.step = step;
-    StepReport mine;
-    PIPER_RETURN_IF_ERROR(executor.RunTrain(step, mine.outcome));
     mine.stop_signal = transport.StopRequest();
     mine.high_water = executor.statistics().high_water_bytes;
     PIPER_RETURN_IF_ERROR(transport.Exchange(&mine, reports.data(), sizeof mine));
     int stop = 0;
-    int64_t peak = 0;
+    peak = 0;
     // Without clipping nobody needs the norm before the update, so it travels with the report.
     ExactSum squares;
     bool squares_known = false;
@@ -131,38 +183,15 @@ Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions
       agreed.outcome.norm_known = true;
       agreed.outcome.gradient_norm = std::sqrt(squares.value());
     }
-    if (trace != nullptr) trace->Record(step);
     // Ranks may have updated by now: nothing of this step is saved, and the checkpoints before it stay.
     if (!agreed.outcome.finite) return DescribeNonFinite(executor, transport, step, agreed.outcome);
-    result.steps_done = step + 1;
-    bool last = step + 1 == options.end_step;
-    double after = Seconds();
-    bool evaluates = options.eval_every > 0 && (step + 1) % static_cast<uint64_t>(options.eval_every) == 0;
+    const double after = Seconds();
     // Whoever asks to stop wants the checkpoint, not the evaluation before it.
-    if ((evaluates || (last && options.eval_at_end)) && stop == 0) {
+    if (evaluates && stop == 0) {
       PIPER_RETURN_IF_ERROR(Evaluate(executor, transport, options.eval_batches, agreed.eval_loss, stop));
       agreed.eval_known = stop == 0;
     }
-    if (transport.rank() == 0) {
-      StepMetrics line;
-      line.step = step + 1;
-      line.loss_known = agreed.outcome.loss_known;
-      line.loss = agreed.outcome.loss;
-      line.norm_known = agreed.outcome.norm_known;
-      line.gradient_norm = agreed.outcome.gradient_norm;
-      line.eval_known = agreed.eval_known;
-      line.eval_loss = agreed.eval_loss;
-      line.learning_rate = executor.learning_rate(step);
-      line.step_milliseconds = (after - before) * 1e3;
-      line.tokens_per_second = tokens / std::max(1e-9, after - before);
-      if (job.step_flops > 0 && job.peak_flops > 0)
-        line.mfu = job.step_flops / job.peak_flops / std::max(1e-9, after - before);
-      line.peak_memory = peak;
-      metrics.Write(line);
-    }
-    if (done) done(agreed);
-    bool due =
-        options.checkpoint_every > 0 && (step + 1) % static_cast<uint64_t>(options.checkpoint_every) == 0;
+    finish(agreed, after);
     if (!options.directory.empty() && (due || last || stop != 0)) {
       PIPER_RETURN_IF_ERROR(SaveCheckpoint(executor, transport, options.directory, step + 1, options.keep));
       result.checkpoint = options.directory + "/step-" + std::to_string(step + 1);

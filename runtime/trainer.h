@@ -40,8 +40,10 @@ struct TrainerResult {
   std::string checkpoint;   // the last one written
 };
 
-// Runs the steps. `done` (may be empty) is called on every rank after each. A loss or gradient that is not
-// finite is an input error that names operation, rank and microbatch.
+// Runs the steps. `done` (may be empty) is called on every rank after each; where steps overlap
+// (Executor::overlaps) once the next one has judged it, when the parameters may be a step ahead
+// (Executor::pending). A loss or gradient that is not finite is an input error that names operation, rank and
+// microbatch.
 Status RunTrainer(Executor& executor, Transport& transport, const TrainerOptions& options,
                   const std::function<void(const AgreedStep&)>& done, TrainerResult& result);
 

@@ -108,6 +108,13 @@ class Transport {
   // early.
   virtual void FlagNonFinite(uint64_t step) = 0;
   virtual bool NonFinite(uint64_t step) const = 0;
+  // Takes back every send and collective that this rank has started and not finished. Between two exchanges
+  // of all ranks, while nobody tests any operation.
+  virtual void Withdraw() = 0;
+  // Where ranks do not meet after every step: the number of steps after which they meet because one was asked
+  // to stop, 0: none was. The first who asks (`steps` done, and a request to stop) is granted one more step,
+  // which no rank can have ended by then.
+  virtual uint64_t MeetToStop(uint64_t steps, bool asks) = 0;
   // A request to stop (a signal number) from outside the rank, 0: none.
   virtual int StopRequest() const = 0;
 };

@@ -231,6 +231,20 @@ TEST(Edge, IsTemporal) {
   ExpectMatters(with, without, "directive_edge.txt", {}, {"after"});
 }
 
+TEST(Edge, CarriesTheValidationIntoTheNextStep) {
+  TestProgram with = TwoStages(2), without = TwoStages(2);
+  for (TestProgram* test : {&with, &without}) {
+    test->program.train.clip = 1;
+    test->Add("optimizer post_validation", OptimizerDirective{true});
+    test->OneForwardOneBackward(2, 2);
+  }
+  EdgeDirective edge{Sel(0, {{"update.validate"}}), Sel(kPassBW, {})};
+  edge.distance = 1;
+  with.Add("edge [update.validate] -> BW distance 1", edge);
+  ExpectMatters(with, without, "directive_edge_distance.txt",
+                {"\"pp[0]\" compute", "\"pp[1]\" compute", "\"pp[0]\" reduce"}, {"validate", "clip.norm"});
+}
+
 TEST(Edge, Refusals) {
   {
     TestProgram test = TwoStages(2);
@@ -247,9 +261,24 @@ TEST(Edge, Refusals) {
   {
     TestProgram test = TwoStages(2);
     EdgeDirective edge{Sel(kPassF, {{"stage", 0}}), Sel(kPassF, {{"stage", 0}})};
+    edge.distance = 2;
+    test.Add("edge F -> F distance 2", edge);
+    ExpectRefusal(test, "bad-edge", {"reaches into the next step at most", "distance 1"});
+  }
+  {
+    TestProgram test = TwoStages(2);
+    EdgeDirective edge{Sel(kPassU, {{"stage", 1}}), Sel(kPassF, {{"stage", 0}})};
     edge.distance = 1;
-    test.Add("edge F -> F next step", edge);
-    ExpectRefusal(test, "unsupported", {"an edge into the next step"});
+    test.Add("edge U[stage = 1] -> F[stage = 0] distance 1", edge);
+    ExpectRefusal(test, "bad-edge", {"no rank has both update", "F stage0"});
+  }
+  {
+    // A cycle, but for the step between.
+    TestProgram test = TwoStages(2);
+    EdgeDirective edge{Sel(kPassB, {{"stage", 0}}), Sel(kPassF, {{"stage", 0}})};
+    edge.distance = 1;
+    test.Add("edge B[stage = 0] -> F[stage = 0] distance 1", edge);
+    EXPECT_NE(DagToText(test.MustBuild().dag).find("distance 1"), std::string::npos);
   }
   {
     TestProgram test = TwoStages(2);

@@ -318,7 +318,6 @@ TEST(Docs, WhatIsNotThereYetIsRefused) {
            std::string("mesh (pp = 1)\nsplit batch by tokens into 2 as mb"),
            std::string("mesh (pp = 1)\nsplit batch into 3 as mb uneven"),
            std::string("mesh (pp = 1)\nsplit [layer] batch into 2 as piece"),
-           pipeline + "edge F[mb = 0, stage = 0] -> F[mb = 1, stage = 0] distance 1",
            pipeline + "run ready hint [B, F, W]",
            pipeline + "let costs = table from \"x.csv\"",
            pipeline + "offload [attn] to disk",

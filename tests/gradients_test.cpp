@@ -105,6 +105,86 @@ TEST_P(Sabotage, EveryEditIsRefused) {
   }
 }
 
+// Of what is summed, every term: a tied use or a stage copy left out, or counted twice; a microbatch whose BW
+// nothing adds; a holder that takes no update; a reduction that does not wait for the last BW.
+TEST_P(Sabotage, EveryTermOfASumIsNeeded) {
+  const Case& c = GetParam();
+  TestProgram test = c.copies ? Bidirectional(c.dp) : TestProgram({3, 32, 4, c.tied}, c.p * c.dp);
+  test.program.train.clip = c.clip ? 1.0 : 0.0;
+  if (c.validated) test.Add("optimizer post_validation", OptimizerDirective{true});
+  if (!c.copies) test.Pipeline(c.p, c.m, c.dp);
+  const BuiltDag built = test.MustBuild();
+  const auto prove = [&](const Dag& dag) -> std::optional<DiagKind> {
+    SourceManager sources;
+    DiagnosticEngine diag(sources);
+    CheckGradients(dag, built.regions, diag);
+    last_.clear();  // origins lie in the plan's own sources
+    for (const Diagnostic& d : diag.diagnostics()) last_ += d.message + "\n";
+    for (const Diagnostic& d : diag.diagnostics()) {
+      if (d.severity == Severity::kError) return d.kind;
+    }
+    return std::nullopt;
+  };
+  ASSERT_EQ(prove(built.dag), std::nullopt) << last_;
+  int terms = 0, microbatches = 0, updates = 0, early = 0;
+  for (TemplateId t = 0; t < built.dag.templates.size(); ++t) {
+    const NodeTemplate& node = built.dag.templates[t];
+    const bool sums =
+        node.step_level() && (node.kind == NodeKind::kAccumulate || node.kind == NodeKind::kAllReduce);
+    for (size_t i = 0; sums && i < node.gradients.size(); ++i) {
+      Dag without = built.dag, twice = built.dag;
+      auto& left = without.templates[t].gradients;
+      left.erase(left.begin() + static_cast<ptrdiff_t>(i));
+      twice.templates[t].gradients.push_back(node.gradients[i]);
+      EXPECT_EQ(prove(without), DiagKind::kGradientMissing) << node.name << " without term " << i << "\n"
+                                                            << last_;
+      EXPECT_EQ(prove(twice), DiagKind::kGradientDouble) << node.name << " with term " << i << " twice\n"
+                                                         << last_;
+      ++terms;
+    }
+    if (node.kind == NodeKind::kAccumulate && !node.step_level()) {
+      Dag fewer = built.dag;
+      --fewer.templates[t].mb_end;
+      EXPECT_EQ(prove(fewer), DiagKind::kGradientMissing) << node.name << "\n" << last_;
+      ++microbatches;
+    }
+    if (node.kind == NodeKind::kUpdate) {
+      Dag without = built.dag;
+      without.templates[t].kind = NodeKind::kFree;
+      EXPECT_EQ(prove(without), DiagKind::kGradientMissing) << node.name << "\n" << last_;
+      ++updates;
+    }
+  }
+  for (size_t e = 0; e < built.dag.edges.size(); ++e) {
+    const NodeTemplate& from = built.dag.templates[built.dag.edges[e].from];
+    const NodeTemplate& to = built.dag.templates[built.dag.edges[e].to];
+    if (from.kind != NodeKind::kAccumulate || from.step_level() || to.gradients.empty() || !to.step_level() ||
+        to.kind == NodeKind::kNorm)
+      continue;
+    Dag cut = built.dag;
+    cut.edges.erase(cut.edges.begin() + static_cast<ptrdiff_t>(e));
+    EXPECT_EQ(prove(cut), DiagKind::kGradientMissing) << from.name << " -> " << to.name << "\n" << last_;
+    // The update still waits for that BW, but the reduction before it does not.
+    for (TemplateId t = 0; t < cut.templates.size(); ++t) {
+      const NodeTemplate& update = cut.templates[t];
+      if (update.kind == NodeKind::kUpdate && update.parameter == from.parameter &&
+          update.group == from.group)
+        cut.edges.push_back({built.dag.edges[e].from, t});
+    }
+    EXPECT_EQ(prove(cut), DiagKind::kGradientMissing) << from.name << " -> " << to.name << "\n" << last_;
+    // (Where several hosts hold the parameter, another's update may be the first to miss it.)
+    early += last_.find("it would reduce before the last BW") != std::string::npos;
+  }
+  EXPECT_GT(microbatches, 0);
+  EXPECT_GT(updates, 0);
+  if (c.tied || c.dp > 1 || c.copies) {
+    EXPECT_GT(terms, 0);
+  }
+  if (c.p == 1 && (c.tied || c.dp > 1)) {
+    EXPECT_GT(early, 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Plans, Sabotage,
     ::testing::Values(Case{"single", 1, 2, 1, false, false}, Case{"single_tied", 1, 2, 1, true, false},

@@ -3,14 +3,17 @@
 // whose updates were rolled back, or waited where a rank's own part of the norm had shown it; what is not
 // finite stops the run with the parameters from before the step.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
 #include "runtime/data.h"
 #include "runtime/interpreter.h"
+#include "runtime/shared_memory_transport.h"
 #include "tests/pipeline_support.h"
 
 namespace piper::testing {
@@ -35,6 +38,12 @@ std::string Clip(double bound) { return bound > 0 ? "  clip " + std::to_string(b
 
 TrainText PostValidated(TrainText text) {
   text.directives += "  optimizer post_validation\n";
+  return text;
+}
+
+TrainText Overlapped(TrainText text) {
+  text = PostValidated(text);
+  text.directives += "  edge [update.validate] -> BW distance 1\n";
   return text;
 }
 
@@ -178,9 +187,9 @@ TEST_F(PostValidation, AStepThatIsNotFiniteLeavesNoTrace) {
   text.train = Clip(1e30);
   // The loss alone; the gradients as well.
   for (float value : {1e21F, 3e38F}) {
-    std::string messages[2];
-    for (bool validated : {false, true}) {
-      std::unique_ptr<Compiled> compiled = Compile((validated ? PostValidated(text) : text).Text());
+    std::vector<std::string> messages;
+    for (const TrainText& way : {text, PostValidated(text), Overlapped(text)}) {
+      std::unique_ptr<Compiled> compiled = Compile(way.Text());
       ASSERT_TRUE(compiled->ok()) << compiled->Messages();
       runtime::LocalOptions options;
       options.steps = 3;
@@ -193,12 +202,174 @@ TEST_F(PostValidation, AStepThatIsNotFiniteLeavesNoTrace) {
       };
       runtime::Result<runtime::LocalResult> run = runtime::RunLocal(compiled->job(), options);
       ASSERT_FALSE(run.ok());
-      messages[validated] = run.status().message();
+      messages.push_back(run.status().message());
     }
     // The search for the cause begins with the parameters from before the step, so it says the same; updates
     // that had stayed would be found first ("parameter .. was not finite before the step").
     EXPECT_EQ(messages[1], messages[0]) << value;
+    EXPECT_EQ(messages[2], messages[0]) << value;
     EXPECT_EQ(messages[1].rfind("step 1: the loss is not finite; first in operation ", 0), 0u) << messages[1];
+  }
+}
+
+// ---- steps that overlap
+
+TEST_F(PostValidation, StepsOverlapBitwise) {
+  constexpr int64_t kSteps = 7;
+  int64_t rolled_back = 0, late = 0, kept = 0;
+  std::vector<TrainText> layouts = {Layout("zb2p", 4, 1, 7), Layout("one_f_one_b", 2, 2, 4),
+                                    Layout("", 1, 1, 2)};
+  if (Soak()) {
+    layouts.push_back(Layout("zb2p", 4, 2, 4));
+    layouts.push_back(Layout("gpipe", 2, 4, 2));
+    layouts.push_back(Layout("", 1, 4, 1));
+  }
+  for (TrainText text : layouts) {
+    text.model = text.p == 1 ? "skip" : "gpt_dropout";
+    if (text.m == 7) text.batch = 14;
+    text.train = Clip(1e6);
+    std::vector<double> norms = RunText(text, Steps(kSteps)).norms;
+    ASSERT_EQ(norms.size(), static_cast<size_t>(kSteps));
+    std::sort(norms.begin(), norms.end());
+    for (double bound : {0.0, norms.front() * 0.97, (norms[3] + norms[4]) / 2, norms.back() * 2, 1e-4}) {
+      text.train = Clip(bound);
+      SCOPED_TRACE(text.Name() + text.train);
+      const RunResult expected = RunText(text, Steps(kSteps));
+      const bool sometimes = bound > norms.front() && bound < norms.back();
+      for (uint64_t seed = 0; seed < (Soak() ? 20 : sometimes ? 2 : 1); ++seed) {
+        runtime::LocalOptions options = Steps(kSteps);
+        options.execution.delay_microseconds = seed % 2 == 1 ? 60 : 0;
+        options.execution.check_finite = seed == 2;
+        options.execution.delay_seed = seed;
+        options.execution.stall_seconds = 60;
+        options.execution.poison = true;
+        options.rendezvous = seed % 3 == 1;
+        const RunResult result = RunText(Overlapped(text), options);
+        EXPECT_EQ(result.losses, expected.losses);
+        EXPECT_EQ(result.gradients, expected.gradients);
+        EXPECT_EQ(result.parameters, expected.parameters);
+        if (bound > 0) {
+          EXPECT_EQ(result.norms, expected.norms);
+        }
+        const int64_t clipped = bound > 0 ? Clipped(expected.norms, bound) : 0;
+        for (size_t r = 0; r < result.ranks.size(); ++r) {
+          EXPECT_EQ(result.ranks[r].rollbacks + result.ranks[r].late_updates, clipped);
+          EXPECT_EQ(result.ranks[r].messages, expected.ranks[r].messages);
+          EXPECT_EQ(result.ranks[r].steps, kSteps);
+          rolled_back += result.ranks[r].rollbacks;
+          late += result.ranks[r].late_updates;
+          kept += kSteps - clipped;
+        }
+      }
+    }
+  }
+  EXPECT_GT(rolled_back, 20);
+  EXPECT_GT(late, 20);
+  EXPECT_GT(kept, 20);
+}
+
+TEST_F(PostValidation, OverlappedStepsEqualTheReference) {
+  TrainText text = Overlapped(Layout("zb2p", 4, 2, 4));
+  text.train = Clip(0.5);
+  text.steps = 4;
+  ExpectEqualToReference(text);
+}
+
+// Checkpoints and evaluations lie between steps that overlap: the ranks settle the step before.
+TEST_F(PostValidation, OverlappedRunsResumeAndEvaluate) {
+  {
+    std::ofstream file(directory_ + "/tokens.txt", std::ios::binary);
+    for (int i = 0; i < 4000; ++i) file.put(static_cast<char>(i * i % 31));
+  }
+  TrainText text = Layout("one_f_one_b", 2, 2, 4);
+  text.train = "  eval_every 3\n  eval_batches 2\n";
+  const auto run = [&](const TrainText& what, double bound, const runtime::LocalOptions& options) {
+    std::string program = what.Text();
+    const std::string data = "data random(32)", evaluation = "  eval_every";
+    program.replace(program.find(data), data.size(),
+                    "data text(\"" + directory_ + "/tokens.txt\", validation = 25 %)");
+    program.insert(program.find(evaluation), Clip(bound));
+    std::unique_ptr<Compiled> compiled = Compile(program);
+    EXPECT_TRUE(compiled->ok()) << compiled->Messages();
+    return compiled->ok() ? RunJob(compiled->job(), options) : RunResult{};
+  };
+  runtime::LocalOptions whole = Steps(8);
+  whole.evaluate = true;
+  const std::vector<double> norms = run(text, 1e6, whole).norms;
+  ASSERT_EQ(norms.size(), 8u);
+  const double bound = *std::min_element(norms.begin(), norms.end()) * 0.97;
+  const RunResult expected = run(text, bound, whole);
+  ASSERT_EQ(expected.eval_losses.size(), 3u);
+  runtime::LocalOptions first = whole;
+  first.steps = 5;
+  first.checkpoint_directory = directory_;
+  first.checkpoint_every = 2;
+  const RunResult begun = run(Overlapped(text), bound, first);
+  EXPECT_EQ(begun.losses, std::vector<double>(expected.losses.begin(), expected.losses.begin() + 5));
+  ASSERT_FALSE(begun.eval_losses.empty());
+  EXPECT_EQ(begun.eval_losses.front(), expected.eval_losses.front());
+  for (const int64_t from : {2, 4, 5}) {
+    for (const TrainText& reader : {Overlapped(text), text}) {
+      runtime::LocalOptions second = whole;
+      second.resume = directory_ + "/step-" + std::to_string(from);
+      const RunResult rest = run(reader, bound, second);
+      EXPECT_EQ(rest.losses, std::vector<double>(expected.losses.begin() + from, expected.losses.end()));
+      EXPECT_EQ(rest.parameters, expected.parameters);
+      ASSERT_FALSE(rest.eval_losses.empty());
+      EXPECT_EQ(rest.eval_losses.back(), expected.eval_losses.back());
+    }
+  }
+}
+
+// A request to stop reaches ranks that are not in the same step: all end after the same one, with a
+// checkpoint.
+TEST_F(PostValidation, OverlappedRunsStopTogether) {
+  TrainText text = Layout("one_f_one_b", 2, 2, 4);
+  text.train = Clip(0.5);
+  std::unique_ptr<Compiled> compiled = Compile(Overlapped(text).Text());
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  runtime::LocalOptions options = Steps(10'000);
+  options.bodies = runtime::MakeInterpreter;
+  options.checkpoint_directory = directory_;
+  options.execution.delay_microseconds = 200;
+  std::vector<int64_t> ended(4, 0);
+  runtime::LocalHooks hooks;
+  hooks.step_done = [&](const runtime::RankView& view, uint64_t step, const runtime::StepOutcome&) {
+    ended[view.rank] = static_cast<int64_t>(step) + 1;
+    if (view.rank == 2 && step == 3) runtime::process_stop_signal.store(SIGTERM);
+  };
+  runtime::Result<runtime::LocalResult> run = runtime::RunLocal(compiled->job(), options, hooks);
+  runtime::process_stop_signal.store(0);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  const int64_t steps = static_cast<int64_t>(run->losses.size());
+  EXPECT_GE(steps, 4);
+  EXPECT_LE(steps, 8);
+  EXPECT_EQ(ended, std::vector<int64_t>(4, steps));
+  runtime::LocalOptions rest = Steps(10);
+  rest.resume = directory_ + "/step-" + std::to_string(steps);
+  const RunResult expected = RunText(text, Steps(10));
+  EXPECT_EQ(RunText(text, rest).parameters, expected.parameters);
+}
+
+TEST_F(PostValidation, TheCheckComesBeforeGradientsAreOverwritten) {
+  TrainText text = Overlapped(Layout("zb2p", 4, 1, 7));
+  text.batch = 14;
+  text.train = Clip(1.0);
+  std::unique_ptr<Compiled> compiled = Compile(text.Text());
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  EXPECT_EQ(compiled->job().overlaps, 1);
+  for (const runtime::RankProgram& program : compiled->job().train) {
+    int checks = 0;
+    for (const runtime::Task& task : program.tasks) {
+      if (task.kind == runtime::TaskKind::kValidate) {
+        ++checks;
+        EXPECT_EQ(task.flag, 1);
+      }
+      if (task.kind == runtime::TaskKind::kCompute && task.flag == static_cast<uint8_t>(ir::Pass::kBW)) {
+        EXPECT_EQ(checks, 1);
+      }
+    }
+    EXPECT_EQ(checks, 1);
   }
 }
 

@@ -486,11 +486,11 @@ TEST(RuntimeExecutor, ClippingScalesByTheGlobalNorm) {
   EXPECT_EQ(result->gradient_norms, std::vector<double>(3, 5.0));
 }
 
-// Two ranks, a parameter each with momentum. Updates precede the norm of both; `bad` is the step in which
-// rank 1 has an infinite gradient.
+// Two ranks, a parameter each with momentum. Updates precede the norm of both, which judges them at the end
+// of the step or, carried, in the one after it. In step kBad rank 1 has an infinite gradient.
 struct PostValidated {
   TestJob job;
-  explicit PostValidated(double clip) {
+  PostValidated(double clip, bool carried) {
     uint32_t optimizer = job.Sgd(1.0, 0.5);
     uint32_t group = job.Group({0, 1});
     static BodyFunction fills[2] = {
@@ -509,16 +509,19 @@ struct PostValidated {
       role.collectives.push_back({CollectiveKind::kAllReduce, ElementType::kF64, 0, 2, 0, 0, 1, "clip.norm"});
       role.Body("fill", fills[rank], 1);
       role.Stream("compute", true);
+      if (carried) role.Task(TaskKind::kValidate, "validate", 0, {sums}, {5}, -1, 0, 1);
       role.Task(TaskKind::kCompute, "B", 0, {role.parameters[0].gradient});
       role.Task(TaskKind::kSumSquares, "sums", 0, {sums});
       role.Task(TaskKind::kSave, "save", 0, {});
       role.Task(TaskKind::kUpdate, "U", 0, {}, {}, -1, 0, 1);
-      role.Task(TaskKind::kValidate, "validate", 0, {sums}, {5});
+      if (!carried) role.Task(TaskKind::kValidate, "validate", 0, {sums}, {5});
       role.Stream("reduce", false);
-      role.Task(TaskKind::kCollective, "clip.norm", 0, {sums, sums}, {1}, -1, 16);
+      const std::vector<uint32_t> after = carried ? std::vector<uint32_t>{} : std::vector<uint32_t>{1};
+      role.Task(TaskKind::kCollective, "clip.norm", 0, {sums, sums}, after, -1, 16, carried ? 1 : 0);
     }
     job.fields.parameter_count = 2;
     job.fields.clip = clip;
+    job.fields.overlaps = carried ? 1 : 0;
     job.Finish();
   }
   static constexpr uint64_t kBad = 3;
@@ -527,8 +530,9 @@ struct PostValidated {
 TEST(RuntimeExecutor, UpdatesBeforeTheNormAreRestoredAndRepeated) {
   // Norms 5, 30.3, 5: a bound of 6 clips step 1, which rank 0 knows by itself; of 4.5 all, which no rank
   // knows but in step 1.
-  for (double clip : {6.0, 4.5, 100.0}) {
-    PostValidated test(clip);
+  for (const auto& [clip, carried] : std::vector<std::pair<double, bool>>{
+           {6.0, false}, {4.5, false}, {100.0, false}, {6.0, true}, {4.5, true}, {100.0, true}}) {
+    PostValidated test(clip, carried);
     double value[2] = {1, 1}, velocity[2] = {0, 0};
     for (uint64_t step = 0; step < 3; ++step) {
       const double gradient[2] = {step == 1 ? 30.0 : 3.0, 4.0};
@@ -557,30 +561,34 @@ TEST(RuntimeExecutor, UpdatesBeforeTheNormAreRestoredAndRepeated) {
 
 TEST(RuntimeExecutor, UpdatesBeforeANormThatIsNotFiniteAreRestored) {
   // Rank 0 updates; the infinity is rank 1's. No loss says so.
-  PostValidated test(100);
-  static Executor* executors[2];
-  LocalHooks hooks;
-  float before[2] = {}, at_search[2] = {};
-  hooks.step_done = [&](const RankView& view, uint64_t, const StepOutcome&) {
-    executors[view.rank] = view.executor;
-    before[view.rank] = *reinterpret_cast<const float*>(view.value(view.program->parameters[0]));
-  };
-  // The repeated step begins with what was restored.
-  static float* seen = at_search;
-  auto* program = const_cast<RankProgram*>(&test.job.fields.train[0]);
-  const_cast<Body*>(&program->bodies[0])->function = [](BodyContext& c) {
-    F(c, 0)[0] = 3;
-    if (c.step == PostValidated::kBad)
-      seen[0] =
-          *reinterpret_cast<const float*>(executors[0]->buffer(executors[0]->program().parameters[0].value));
-  };
-  Result<LocalResult> result = RunLocal(test.job.fields, Steps(5), hooks);
-  ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().code(), kExitInput);
-  EXPECT_EQ(result.status().message().rfind("step 3: a gradient is not finite; first in 'B', rank 1", 0), 0u)
-      << result.status().message();
-  EXPECT_EQ(at_search[0], before[0]);
-  EXPECT_NE(before[0], 1.0f);
+  for (bool carried : {false, true}) {
+    PostValidated test(100, carried);
+    static Executor* executor = nullptr;
+    LocalHooks hooks;
+    hooks.initialized = [&](const RankView& view) {
+      if (view.rank == 0) executor = view.executor;
+    };
+    // The repeated step begins with what was restored.
+    static float seen = 0;
+    static int times = 0;
+    times = 0;
+    auto* program = const_cast<RankProgram*>(&test.job.fields.train[0]);
+    const_cast<Body*>(&program->bodies[0])->function = [](BodyContext& c) {
+      F(c, 0)[0] = 3;
+      if (c.step != PostValidated::kBad) return;
+      seen = *reinterpret_cast<const float*>(executor->buffer(executor->program().parameters[0].value));
+      ++times;
+    };
+    Result<LocalResult> result = RunLocal(test.job.fields, Steps(5), hooks);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.status().code(), kExitInput);
+    EXPECT_EQ(result.status().message().rfind("step 3: a gradient is not finite; first in 'B', rank 1", 0),
+              0u)
+        << result.status().message();
+    // Gradients of 3, momentum 0.5: 3, 4.5, 5.25.
+    EXPECT_EQ(seen, 1.0F - 3 - 4.5F - 5.25F);
+    EXPECT_EQ(times, 2);
+  }
 }
 
 TEST(RuntimeExecutor, NonFiniteValueIsNamed) {

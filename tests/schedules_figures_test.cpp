@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "ir/cost/steps.h"
 #include "tests/schedules_support.h"
 
 namespace piper {
@@ -53,6 +54,46 @@ Row Study(const std::string& schedule, int p, int m, int64_t f, int64_t bi, int6
 bool Soak() { return std::getenv("PIPER_SOAK") != nullptr; }
 
 std::vector<int64_t> All(int p, int64_t value) { return std::vector<int64_t>(static_cast<size_t>(p), value); }
+
+// ZB-H2's claim: at F = BI = BW no rank ever idles, so a step takes m (F + BI + BW) and not more: with
+// updates that are validated in the next step's warm-up. Without, every step has its ramps.
+TEST(ScheduleFigures, OverlappedZbh2HasNoBubble) {
+  for (int p : {2, 3, 4, 8, 16}) {
+    for (int m : {2 * p - 1, 2 * p, 3 * p, 4 * p + 1}) {
+      if (!Soak() && p >= 8 && m != 2 * p - 1 && m != 3 * p) continue;
+      for (const char* lines : {"", "  optimizer post_validation\n",
+                                "  optimizer post_validation\n  edge [update.validate] -> BW distance 1\n"}) {
+        const bool overlapped = std::string(lines).find("edge") != std::string::npos;
+        const std::string text =
+            ChainProgram(Find("zb2p"), p, m, Costs(Study("zb2p", p, m, 10, 10, 10)) + lines, kIdealMachine);
+        ir::SourceManager sources;
+        ir::DiagnosticEngine diag(sources);
+        frontend::LoadOptions options;
+        options.text = text;
+        std::optional<ir::Program> program = frontend::LoadProgram("study.piper", options, sources, diag);
+        ASSERT_TRUE(program);
+        std::optional<ir::Plan> plan = ir::BuildPlan(*program, diag);
+        ASSERT_TRUE(plan) << diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+        const ir::Picoseconds unit = 10 * ir::kPsPerUs, busy = 3 * m * unit, ramps = (p - 1) * unit;
+        SCOPED_TRACE(std::to_string(p) + " x " + std::to_string(m) + lines);
+        EXPECT_EQ(plan->simulation.makespan, busy + ramps);
+        for (int64_t count : {1, 2, 8, 100}) {
+          const ir::StepsResult steps =
+              ir::SimulateSteps(plan->job->job(), program->topology, plan->simulation, count);
+          EXPECT_TRUE(steps.steady || count == 2);
+          if (overlapped && count > 1) {
+            EXPECT_EQ(steps.period, busy);
+            EXPECT_EQ(steps.bubble, 0);
+            EXPECT_EQ(steps.total, count * busy + ramps);
+          } else {
+            EXPECT_EQ(steps.period, busy + ramps);
+            EXPECT_EQ(steps.total, count * (busy + ramps));
+          }
+        }
+      }
+    }
+  }
+}
 
 // A whole backward costs BI + BW (a known tool drops one of them: 220).
 TEST(ScheduleFigures, WholeBackward) {

@@ -67,10 +67,23 @@ std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& re
   return text;
 }
 
-std::string ReportJson(const runtime::Job& job, const ir::SimulationResult& result, bool expanded) {
+std::string RenderSteps(const ir::StepsResult& steps) {
+  return fmt::format("{} step{} back to back {}, one every {}{} (bubble {:.2f} %)\n", steps.steps,
+                     steps.steps == 1 ? "" : "s", ir::FormatTimeRounded(steps.total),
+                     ir::FormatTimeRounded(steps.period), steps.steady ? "" : ", not steady yet",
+                     100 * steps.bubble);
+}
+
+std::string ReportJson(const runtime::Job& job, const ir::SimulationResult& result, bool expanded,
+                       const ir::StepsResult* steps) {
   std::string text = fmt::format(
-      "{{\"job\":{},\"plan_hash\":{},\"step_time_ps\":{},\"bubble\":{},\"ranks\":[", JsonString(job.name),
+      "{{\"job\":{},\"plan_hash\":{},\"step_time_ps\":{},\"bubble\":{},", JsonString(job.name),
       JsonString(job.plan_hash == nullptr ? "" : job.plan_hash), result.makespan, result.bubble());
+  if (steps != nullptr) {
+    text += fmt::format("\"steps\":{{\"count\":{},\"total_ps\":{},\"period_ps\":{},\"bubble\":{}}},",
+                        steps->steps, steps->total, steps->period, steps->bubble);
+  }
+  text += "\"ranks\":[";
   for (uint32_t rank = 0; rank < job.rank_count; ++rank) {
     const uint32_t role = job.rank_role[rank];
     const runtime::RankProgram& program = job.train[role];

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ir/cost/simulator.h"
+#include "ir/cost/steps.h"
 #include "runtime/program.h"
 
 namespace piper::tools {
@@ -13,7 +14,11 @@ std::string RenderReport(const runtime::Job& job, const ir::SimulationResult& re
 
 // The same for programs: one JSON object, picoseconds and bytes, counts a rank and step. What the executables
 // count of themselves (run.json) has the same names.
-std::string ReportJson(const runtime::Job& job, const ir::SimulationResult& result, bool expanded);
+// `steps` may be null.
+std::string ReportJson(const runtime::Job& job, const ir::SimulationResult& result, bool expanded,
+                       const ir::StepsResult* steps = nullptr);
+// Steps back to back: one line.
+std::string RenderSteps(const ir::StepsResult& steps);
 
 // Totals over ranks, for the report and for what tests may read of a plan.
 struct Totals {

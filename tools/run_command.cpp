@@ -32,7 +32,8 @@ void Declare(options::options_description& shown, options::options_description& 
   shown.add_options()
       ("execute", "run the programs with real numbers, all ranks in this process")
       ("verify", "compare losses, gradients and parameters with the single-device reference; exit 1 on a difference")
-      ("steps", options::value<int64_t>()->value_name("N"), "steps to execute or verify (default: 3 with --verify)")
+      ("steps", options::value<int64_t>()->value_name("N"),
+       "steps to execute or verify (default: 3 with --verify); of a dry run: steps back to back, and their period")
       ("data", options::value<std::string>()->value_name("FILE"), "instead of the data that the file names")
       ("synthetic", "random tokens instead of data")
       ("metrics", options::value<std::string>()->value_name("FILE"), "with --execute: write metrics as JSON lines")
@@ -76,13 +77,20 @@ int DryRun(const ir::Program& program, const ir::Plan& plan, const RunOptions& o
     cells = MakeCellRows(rows, ir::ListStageCopies(plan.dag, program), job.strings);
   }
   std::string text = RenderReport(job, result, options.expand);
+  std::optional<ir::StepsResult> steps;
+  if (options.steps > 0 && !options.execute && !options.verify) {
+    steps = ir::SimulateSteps(job, program.topology, plan.simulation, options.steps);
+    text += '\n' + RenderSteps(*steps);
+  }
   if (options.timeline) {
     const TimelineOptions look{.columns = TerminalColumns(), .max_rows = 64, .colour = WantsColour(stdout)};
     text += '\n' + RenderTimeline(cells, result.makespan, look);
   }
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (!options.json.empty()) {
-    if (Status status = WriteFile(options.json, ReportJson(job, result, options.expand)); !status.ok()) {
+    if (Status status =
+            WriteFile(options.json, ReportJson(job, result, options.expand, steps ? &*steps : nullptr));
+        !status.ok()) {
       return Fail(kExitIo, status.error());
     }
   }
@@ -168,7 +176,7 @@ int Run(const options::variables_map& values) {
   options.comms = values.count("comms") != 0;
   if (options.comms && options.svg.empty()) return Fail(kExitUsage, "--comms goes with --svg");
   if (!options.execute && !options.verify) {
-    for (const char* name : {"steps", "data", "synthetic"}) {
+    for (const char* name : {"data", "synthetic"}) {
       if (values.count(name) != 0)
         return Fail(kExitUsage, fmt::format("--{} goes with --execute or --verify", name));
     }

@@ -165,7 +165,8 @@ runtime::Result<VerifyReport> Verify(const ir::Program& program, const ir::Plan&
   };
   hooks.step_done = [&](const runtime::RankView& view, uint64_t step, const runtime::StepOutcome&) {
     const auto s = static_cast<int64_t>(step);
-    compare("parameter", view, s, reference.At(s).parameters, false);
+    // Where steps overlap, the parameters after this step may not stand any more.
+    if (!view.executor->pending()) compare("parameter", view, s, reference.At(s).parameters, false);
     if (++passed[s] == job.rank_count) {
       // Every gradient that the reference has must have been somewhere.
       const std::vector<ir::HostTensor>& gradients = reference.At(s).result.gradients;

@@ -605,10 +605,38 @@ class GradientCheck {
       judges += dag_.templates[clip].kind == NodeKind::kValidate &&
                 dag_.templates[clip].group == node.group && waits(clip, update);
     if (judges == 0) return Missing(update, fmt::format("nothing validates '{}'", node.name));
+    if (!CheckCarried(node.group)) return false;
     if (judges > 1) {
       diag_.Error(Origin(update), DiagKind::kGradientDouble,
                   fmt::format("'{}' is validated twice", node.name));
       return false;
+    }
+    return true;
+  }
+
+  // A check within the next step: with the norm, before gradients are overwritten there.
+  bool CheckCarried(GroupId host) {
+    for (TemplateId clip : clips_) {
+      const NodeTemplate& node = dag_.templates[clip];
+      if (node.kind != NodeKind::kValidate || node.group != host) continue;
+      for (TemplateId before : incoming_[clip]) {
+        if (dag_.templates[before].carried && !node.carried)
+          return Missing(clip, fmt::format("'{}' judges by '{}' of the step before", node.name,
+                                           dag_.templates[before].name));
+      }
+      if (!node.carried) continue;
+      for (const StreamOrder& order : dag_.orders) {
+        if (order.group != host || order.stream != node.stream) continue;
+        for (const OrderItem& item : order.items) {
+          if (item.node == dag_.first_node[clip]) break;
+          const NodeTemplate& earlier = dag_.templates[dag_.TemplateOf(item.node)];
+          const bool overwrites = earlier.pass == Pass::kBW || earlier.kind == NodeKind::kAccumulate ||
+                                  earlier.kind == NodeKind::kSave || earlier.kind == NodeKind::kUpdate;
+          if (overwrites)
+            return Missing(clip, fmt::format("'{}' comes after '{}', which overwrites what it judges",
+                                             node.name, earlier.name));
+        }
+      }
     }
     return true;
   }

@@ -109,7 +109,11 @@ class Advance {
   }
 
   void IndexEdges() {
-    for (const TemplateEdge& edge : dag_.edges) ++sources_[edge.from].target_count;
+    // Edges into what is carried over from the step before have distance one.
+    const auto within = [&](const TemplateEdge& edge) {
+      return !dag_.templates[edge.to].carried || dag_.templates[edge.from].carried;
+    };
+    for (const TemplateEdge& edge : dag_.edges) sources_[edge.from].target_count += within(edge);
     uint32_t next = 0;
     for (Source& source : sources_) {
       source.first_target = next;
@@ -117,6 +121,7 @@ class Advance {
     }
     targets_.resize(dag_.edges.size());
     for (const TemplateEdge& edge : dag_.edges) {
+      if (!within(edge)) continue;
       const NodeTemplate& from = dag_.templates[edge.from];
       const NodeTemplate& to = dag_.templates[edge.to];
       Source& source = sources_[edge.from];
@@ -394,6 +399,7 @@ class OrderCheck {
       for (uint32_t e = edge_begin_[t]; e < edge_begin_[t + 1]; ++e) {
         const TemplateEdge& edge = dag_.edges[e];
         const NodeTemplate& to = dag_.templates[edge.to];
+        if (to.carried && !from.carried) continue;  // of distance one
         Why why = edge.data ? Why::kData : Why::kTemporal;
         if (to.step_level()) {
           emit(dag_.first_node[edge.to], why, edge.origin);

@@ -88,6 +88,8 @@ class Verifier {
       }
       if (node.kind == NodeKind::kUpdate && node.parameter == kNone)
         Problem(t, fmt::format("'{}' updates no parameter", node.name));
+      if (node.carried && node.kind != NodeKind::kValidate && node.kind != NodeKind::kAllReduce)
+        Problem(t, fmt::format("'{}' cannot be carried into the next step", node.name));
       if (node.kind == NodeKind::kAccumulate && node.gradients.empty())
         Problem(t, fmt::format("'{}' accumulates no gradient", node.name));
       if (node.kind != NodeKind::kCompute) continue;
@@ -162,7 +164,7 @@ class Verifier {
   void CheckTemporal() {
     for (const TemporalEdge& edge : dag_.temporal) {
       if (edge.from >= dag_.node_count() || edge.to >= dag_.node_count() || edge.distance < 0 ||
-          edge.origin >= dag_.origins.size())
+          edge.distance > 1 || edge.origin >= dag_.origins.size())
         Problem(kNone, "a temporal edge has no ends");
     }
   }

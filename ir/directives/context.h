@@ -104,6 +104,8 @@ struct BuildContext {
   std::vector<std::vector<TemplateId>> fetches;  // offload.h; [region][copy]: its [offload.in], or empty
   // differentiate.h; [region][copy]: the templates of F, BI, BW and R, or kNone.
   std::vector<std::vector<std::array<TemplateId, 4>>> compute;
+  // next_step.h; per host, ascending: nodes before which the check of the step before must have happened.
+  std::vector<std::vector<NodeId>> checked_before;
   std::vector<HostOrder> host_orders;      // order.h; per host
   std::vector<OrderClaim> claims;          // order.h
   std::vector<GreedyOrder> greedy_orders;  // order.h; in file order

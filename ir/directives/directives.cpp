@@ -14,6 +14,7 @@
 #include "ir/directives/greedy.h"
 #include "ir/directives/limit.h"
 #include "ir/directives/mesh.h"
+#include "ir/directives/next_step.h"
 #include "ir/directives/offload.h"
 #include "ir/directives/order.h"
 #include "ir/directives/place.h"
@@ -108,6 +109,7 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (context.Failed()) return std::nullopt;
 
   // Orders: what is listed, then every stream completely.
+  ApplyNextStepEdges(context);
   AtomicMarker marker(context.dag.templates);
   ApplyOrder(context, marker);
   if (context.Failed()) return std::nullopt;

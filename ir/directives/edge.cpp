@@ -65,11 +65,7 @@ class Edges {
   };
 
   void Add(const Directive& directive, const EdgeDirective& edge) {
-    if (edge.distance != 0) {
-      diag_.Error(directive.range, DiagKind::kUnsupported, "an edge into the next step is not supported yet")
-          .Hint("within the step, leave the distance out");
-      return;
-    }
+    if (edge.distance != 0) return;  // next_step.h
     const std::vector<Instance> from = Instances(context_, edge.from), to = Instances(context_, edge.to);
     if (from.empty() && context_.ReportIfEmpty(edge.from, directive.range)) return;
     if (to.empty() && context_.ReportIfEmpty(edge.to, directive.range)) return;

@@ -235,12 +235,29 @@ class StreamOrders {
       if (node.kind == NodeKind::kClip || node.kind == NodeKind::kSave)
         tail.emplace_back(2, readiness_[t], t);
       if (node.kind == NodeKind::kUpdate) tail.emplace_back(3, readiness_[t], t);
-      if (node.kind == NodeKind::kValidate) tail.emplace_back(4, readiness_[t], t);
+      if (node.kind == NodeKind::kValidate && !node.carried) tail.emplace_back(4, readiness_[t], t);
+      if (node.kind == NodeKind::kValidate && node.carried) LayCarried(h, t, &items);
     }
     std::sort(tail.begin(), tail.end());
-    size_t from = items.size();
+    const size_t from = items.size();
     for (const auto& entry : tail) items.push_back({dag_.first_node[std::get<2>(entry)], 0, kNone});
     SetPositions(items, from);
+  }
+
+  // The check of the step before: before the first node that an edge of distance one names, and before the
+  // first BW, from which on gradients are overwritten.
+  void LayCarried(size_t h, TemplateId validate, std::vector<OrderItem>* items) {
+    size_t at = 0;
+    const std::vector<NodeId>& named = context_.checked_before[h];
+    for (; at < items->size(); ++at) {
+      const NodeId node = (*items)[at].node;
+      const NodeTemplate& here = dag_.templates[FindTemplate(node)];
+      if (here.pass == Pass::kBW || std::binary_search(named.begin(), named.end(), node)) break;
+    }
+    // A host without BW: at once.
+    at = at == items->size() ? 0 : begin_[(*items)[at].node];
+    items->insert(items->begin() + static_cast<ptrdiff_t>(at), {dag_.first_node[validate], 0, kNone});
+    SetPositions(*items, 0);
   }
 
   Queue& QueueOf(size_t h, NameId stream, NameId peer) {
@@ -452,7 +469,10 @@ class StreamOrders {
       // everywhere. On the compute stream a host-wide position must not depend on the host, so those stand at
       // its end.
       bool internal = node.group == context_.hosts[h];
-      int64_t key = internal ? 2 * static_cast<int64_t>(readiness_[t]) + 1 : INT64_MAX / 2 + t;
+      // What is carried over from the step before comes first.
+      int64_t key = node.carried ? -1
+                    : internal   ? 2 * static_cast<int64_t>(readiness_[t]) + 1
+                                 : INT64_MAX / 2 + t;
       elsewhere_[h].push_back({node.stream, {key, t, dag_.first_node[t]}});
     }
     LayCopies(h);

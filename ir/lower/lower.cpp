@@ -128,6 +128,14 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
     for (uint32_t device : context.folds[r].devices) context.role_of[device] = r;
   }
   job->rank_role = context.role_of;
+  // Ranks that nothing is placed on take no part in what carried checks may ask of all.
+  job->header.overlaps = std::all_of(context.folds.begin(), context.folds.end(), [&](const Fold& fold) {
+    return std::any_of(train.templates.begin(), train.templates.end(), [&](const NodeTemplate& node) {
+      const std::vector<uint32_t>& devices = train.groups[node.group].devices;
+      return node.kind == NodeKind::kValidate && node.carried &&
+             std::find(devices.begin(), devices.end(), fold.devices[0]) != devices.end();
+    });
+  });
 
   {
     const DagIndex index(train, regions, program, job, diag.sources());

@@ -346,6 +346,7 @@ void RoleBuilder::BindOthers(Local& local) {
     case NodeKind::kValidate:
       // What it does where nothing was wrong: it reads the norm.
       local.row.kind = TaskKind::kValidate;
+      local.row.flag = node.carried ? 1 : 0;
       moved = static_cast<double>(layout_.buffers[layout_.norm].bytes);
       break;
     case NodeKind::kNorm:
@@ -620,6 +621,7 @@ void RoleBuilder::PlanCollective(Local& local) {
   collective.type = whole.type;
   collective.elements = whole.bytes / runtime::ElementBytes(whole.type);
   local.row.kind = TaskKind::kCollective;
+  local.row.flag = node.carried ? 1 : 0;
   local.row.argument = static_cast<uint32_t>(out_.collectives.size());
   local.row.bytes = whole.bytes;
   out_.collectives.push_back(collective);

@@ -332,7 +332,7 @@ void RoleBuilder::AddWaits() {
                     (node - dag_.first_node[t])];
   };
   for (const TemporalEdge& edge : dag_.temporal) {
-    if (edge.distance != 0) continue;  // steps do not overlap
+    if (edge.distance != 0) continue;  // holds already: see above, and program.h about carried tasks
     const bool from = local_of_[index_.template_of[edge.from]] != kNone;
     const bool to = local_of_[index_.template_of[edge.to]] != kNone;
     if (from && to) {
@@ -349,8 +349,11 @@ void RoleBuilder::AddWaits() {
   std::vector<std::pair<uint32_t, uint32_t>> producers_of;  // per local: [first, last)
   for (const Local& local : locals_) {
     const auto first = static_cast<uint32_t>(producers.size());
-    for (uint32_t from : local.predecessors)
+    for (uint32_t from : local.predecessors) {
+      // A rank begins a step when its part of the one before is over.
+      if (local.node->carried && !locals_[from].node->carried) continue;
       producers.push_back({locals_[from].first_node, locals_[from].mb_begin, locals_[from].mb_end});
+    }
     producers_of.emplace_back(first, static_cast<uint32_t>(producers.size()));
   }
   const auto for_each_awaited = [&](uint32_t l, int32_t microbatch, auto&& visit) {

@@ -1,0 +1,108 @@
+#include "ir/directives/next_step.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace piper::ir {
+
+namespace {
+
+constexpr size_t kMaxEdges = 1 << 20;
+
+// The nodes that a selector names, ascending.
+std::vector<NodeId> SelectNodes(const BuildContext& context, const Selector& selector) {
+  std::vector<NodeId> found;
+  std::vector<int32_t> microbatches;
+  for (const SelectorClause& clause : selector.any_of) {
+    for (TemplateId t : context.MatchTemplates(clause)) {
+      const NodeTemplate& node = context.dag.templates[t];
+      microbatches.assign(1, -1);
+      if (!node.step_level()) {
+        microbatches.clear();
+        context.split.Collect(clause, node.mb_begin, node.mb_end, &microbatches);
+      }
+      for (int32_t mb : microbatches) found.push_back(context.dag.Node(t, mb));
+    }
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+// The node that judges a step's updates, and the reduction that it alone waits for, run in the step after it.
+void Carry(Dag& dag) {
+  for (NodeTemplate& node : dag.templates) node.carried = node.carried || node.kind == NodeKind::kValidate;
+  for (const TemplateEdge& edge : dag.edges) {
+    NodeTemplate& from = dag.templates[edge.from];
+    if (dag.templates[edge.to].kind == NodeKind::kValidate && from.kind == NodeKind::kAllReduce)
+      from.carried = true;
+  }
+}
+
+bool Shares(const Group& a, const Group& b) {
+  return std::any_of(a.devices.begin(), a.devices.end(), [&](uint32_t device) {
+    return std::find(b.devices.begin(), b.devices.end(), device) != b.devices.end();
+  });
+}
+
+}  // namespace
+
+void ApplyNextStepEdges(BuildContext& context) {
+  context.checked_before.assign(context.hosts.size(), {});
+  DiagnosticEngine& diag = context.diag;
+  Dag& dag = context.dag;
+  bool carries = false;
+  context.ForEach<EdgeDirective>([&](const Directive& directive, const EdgeDirective& edge) {
+    if (edge.distance == 0) return;
+    if (edge.distance > 1) {
+      diag.Error(directive.range, DiagKind::kBadEdge,
+                 fmt::format("an edge reaches into the next step at most, not {} steps on", edge.distance))
+          .Hint("write `distance 1`");
+      return;
+    }
+    const std::vector<NodeId> from = SelectNodes(context, edge.from), to = SelectNodes(context, edge.to);
+    if (from.empty() && context.ReportIfEmpty(edge.from, directive.range)) return;
+    if (to.empty() && context.ReportIfEmpty(edge.to, directive.range)) return;
+    const auto constrained = [&](const Selector& selector) {
+      return std::any_of(selector.any_of.begin(), selector.any_of.end(),
+                         [&](const SelectorClause& clause) { return context.split.Constrains(clause); });
+    };
+    const bool pairwise = !constrained(edge.from) && !constrained(edge.to);
+    const OriginId origin = dag.AddOrigin(directive.range);
+    const size_t before = dag.temporal.size();
+    for (NodeId a : from) {
+      const TemplateId source = dag.TemplateOf(a);
+      for (NodeId b : to) {
+        const TemplateId target = dag.TemplateOf(b);
+        const int32_t mb_a = dag.MicrobatchOf(a), mb_b = dag.MicrobatchOf(b);
+        if (pairwise && mb_a >= 0 && mb_b >= 0 && mb_a != mb_b) continue;
+        if (!Shares(dag.groups[dag.templates[source].group], dag.groups[dag.templates[target].group]))
+          continue;
+        if (dag.temporal.size() - before >= kMaxEdges) {
+          diag.Error(directive.range, DiagKind::kBadEdge, fmt::format("more than {} edges", kMaxEdges))
+              .Hint("name fewer microbatches");
+          return;
+        }
+        dag.temporal.push_back({a, b, 1, origin});
+        if (dag.templates[source].kind != NodeKind::kValidate) continue;
+        carries = true;
+        for (size_t h = 0; h < context.hosts.size(); ++h) {
+          if (context.hosts[h] == dag.templates[source].group) context.checked_before[h].push_back(b);
+        }
+      }
+    }
+    if (dag.temporal.size() == before && !from.empty() && !to.empty()) {
+      const NodeTemplate& a = dag.templates[dag.TemplateOf(from[0])];
+      const NodeTemplate& b = dag.templates[dag.TemplateOf(to[0])];
+      diag.Error(directive.range, DiagKind::kBadEdge,
+                 fmt::format("no rank has both {} and {}: nothing carries the edge into the next step",
+                             a.name, b.name))
+          .Hint("join nodes of one group; across ranks the data of the next step order the rest");
+    }
+  });
+  if (carries) Carry(dag);
+  for (std::vector<NodeId>& nodes : context.checked_before) std::sort(nodes.begin(), nodes.end());
+}
+
+}  // namespace piper::ir
