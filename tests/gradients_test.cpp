@@ -185,6 +185,44 @@ TEST_P(Sabotage, EveryTermOfASumIsNeeded) {
   }
 }
 
+// A check that is carried into the next step must come before gradients are overwritten there, and go by the
+// norm of the step that it judges.
+TEST(Carried, IsRefusedWhereItIsTooLate) {
+  TestProgram test({2, 8}, 2);
+  test.program.train.clip = 1;
+  test.Pipeline(2, 2);
+  test.Add("optimizer post_validation", OptimizerDirective{true});
+  EdgeDirective edge{Sel(0, {{"update.validate"}}), Sel(kPassBW, {})};
+  edge.distance = 1;
+  test.Add("edge [update.validate] -> BW distance 1", edge);
+  const BuiltDag built = test.MustBuild();
+  const auto prove = [&](const std::string& text) {
+    SourceManager sources;
+    DiagnosticEngine diag(sources);
+    std::optional<Dag> dag = ParseDag(sources.Add("plan.ir", text), diag);
+    if (dag && CheckOrder(*dag, diag)) CheckGradients(*dag, built.regions, diag);
+    return diag.Render(DiagnosticEngine::Format::kHuman, false);
+  };
+  const std::string text = DagToText(built.dag);
+  EXPECT_EQ(prove(text), "");
+  // Behind the first BW of its stream.
+  std::string late = text;
+  const std::string check = "  \"update.validate pp[1]\"\n";
+  const size_t at = late.find(check, late.find("order \"pp[1]\" compute"));
+  ASSERT_NE(at, std::string::npos) << text;
+  late.erase(at, check.size());
+  const size_t updates = late.find("  \"clip.local pp[1]\"", at);
+  ASSERT_NE(updates, std::string::npos) << text;
+  late.insert(updates, check);
+  EXPECT_NE(prove(late).find("which overwrites what it judges"), std::string::npos) << prove(late);
+  // In its own step, by the norm of the step before.
+  std::string apart = text;
+  const size_t node = apart.find("node \"update.validate pp[0]\"");
+  const size_t mark = apart.find(" carried", node);
+  apart.erase(mark, 8);
+  EXPECT_NE(prove(apart).find("of the step before"), std::string::npos) << prove(apart);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Plans, Sabotage,
     ::testing::Values(Case{"single", 1, 2, 1, false, false}, Case{"single_tied", 1, 2, 1, true, false},

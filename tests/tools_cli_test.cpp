@@ -153,7 +153,6 @@ TEST_F(ToolsCli, Mistakes) {
       {{"check", file, "--set", "global_batch=0"}, 1, "must be at least 1"},
       {{"check", file, "--set", "global_batch=9223372036854775807"}, 1, "must be at most"},
       {{"check", file, "--train", "nope"}, 1, "it has one without a name"},
-      {{"run", file, "--steps", "3"}, 2, "--steps goes with --execute or --verify"},
       {{"run", file, "--data", "x"}, 2, "--data goes with --execute or --verify"},
       {{"run", file, "--execute", "--synthetic", "--data", "x"}, 2, "contradict"},
       {{"run", file, "--execute", "--data", "x"}, 1, "the program trains on random(..)"},
@@ -335,6 +334,37 @@ TEST_F(ToolsCli, TracesAreJson) {
     EXPECT_GT(events.size(), 50u);
   }
   EXPECT_EQ(Piper({"run", At("small.piper"), "--trace", At("no/such/trace.json")}).code, 74);
+}
+
+// A dry run of several steps: their period is the step's own time, unless they overlap.
+TEST_F(ToolsCli, RunTimesStepsBackToBack) {
+  std::ofstream(At("overlapped.piper")) << R"(import std.gpt
+import std.strategies
+import std.topologies
+model net = gpt.GPT(layers = 6, embed = 16, heads = 2, vocab = 32, seq = 8)
+train {
+  model net; data random(32); global_batch 16; optimizer adamw(lr = 1e-3); clip 1.0
+  on topologies.local(ranks = 2); using strategies.zb2p_overlapped(p = 2, m = 8)
+}
+)";
+  for (const char* name : {"small.piper", "overlapped.piper"}) {
+    const Outcome outcome =
+        Piper({"run", At(name), "--no-timeline", "--steps", "20", "--json", At("figures.json")});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.out.find("20 steps back to back"), std::string::npos) << outcome.out;
+    const auto figures = nlohmann::json::parse(test::Contents(At("figures.json")));
+    const int64_t step = figures["step_time_ps"], period = figures["steps"]["period_ps"],
+                  total = figures["steps"]["total_ps"];
+    EXPECT_EQ(figures["steps"]["count"], 20);
+    if (name[0] == 's') {
+      EXPECT_EQ(period, step);
+      EXPECT_EQ(total, 20 * step);
+    } else {
+      EXPECT_LT(period, step);
+      EXPECT_LT(total, 20 * step);
+      EXPECT_GT(total, 19 * period);
+    }
+  }
 }
 
 TEST_F(ToolsCli, VerifyIsBitwiseAndCatchesEachFault) {
