@@ -30,5 +30,33 @@ TEST(ToolsExamples, EachOneVerifies) {
   }
 }
 
+// The order that was found, pasted back, is the same plan.
+TEST(ToolsExamples, ExportedOrdersStandInForGreedy) {
+  test::ScratchDirectory scratch;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(scratch / name) << text;
+    return scratch / name;
+  };
+  std::string text = test::Contents(PIPER_EXAMPLES "/gpt_greedy.piper");
+  const size_t data = text.find("  data ");
+  ASSERT_NE(data, std::string::npos);
+  text.replace(data, text.find('\n', data) - data, "  data random()");
+  const std::string found = write("found.piper", text);
+  const test::Outcome exported = test::RunProgram(scratch, {PIPER_BINARY, "export", "order", found});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_EQ(exported.out.rfind("order on pp[0] { steps \"", 0), 0u) << exported.out;
+  const size_t order = text.find("order on pp {");
+  ASSERT_NE(order, std::string::npos);
+  text.replace(order, text.find('\n', order) - order, exported.out);
+  const std::string pasted = write("pasted.piper", text);
+  const auto report = [&](const std::string& file) {
+    const test::Outcome outcome = test::RunProgram(scratch, {PIPER_BINARY, "run", file});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_EQ(report(pasted), report(found));
+  EXPECT_EQ(test::RunProgram(scratch, {PIPER_BINARY, "export", "order", pasted}).out, exported.out);
+}
+
 }  // namespace
 }  // namespace piper::tools

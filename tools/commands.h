@@ -12,5 +12,6 @@ Command FormatCommand();
 Command ImportCsvCommand();
 Command ExportCsvCommand();
 Command ExportDotCommand();
+Command ExportOrderCommand();
 
 }  // namespace piper::tools

@@ -1,5 +1,5 @@
 // `piper export csv FILE`: the orders of a plan as PyTorch's pipelining reads them. `piper export dot FILE`:
-// its graphs for Graphviz.
+// its graphs for Graphviz. `piper export order FILE`: its orders as lines of Piper.
 #include <fmt/format.h>
 
 #include <boost/program_options/value_semantic.hpp>
@@ -7,6 +7,7 @@
 
 #include "ir/schedule_csv/communication.h"
 #include "ir/schedule_csv/from_dag.h"
+#include "ir/schedule_csv/to_piper.h"
 #include "ir/schedule_csv/unit_time.h"
 #include "tools/commands.h"
 #include "tools/exit_codes.h"
@@ -94,7 +95,31 @@ int RunDot(const options::variables_map& values) {
   return WriteOutput(values, *text);
 }
 
+void DeclareOrder(options::options_description& shown, options::options_description&) {
+  DeclareOutput(shown);
+  DeclareCommonOptions(shown);
+}
+
+int RunOrder(const options::variables_map& values) {
+  Session session(values);
+  if (!session.usage_error().empty()) return Fail(kExitUsage, session.usage_error());
+  std::string text;
+  if (std::optional<ir::Program> program = session.Load()) {
+    if (std::optional<ir::Plan> plan = session.Plan(*program)) {
+      if (std::optional<csv::Export> exported = csv::FromDag(plan->dag, *program, session.diag()))
+        text = csv::OrdersText(*exported, plan->dag);
+    }
+  }
+  if (const int code = session.Finish(); code != kExitOk) return code;
+  return WriteOutput(values, text);
+}
+
 }  // namespace
+
+Command ExportOrderCommand() {
+  return {"export order", "FILE", "the orders of a plan as `order` lines that can stand in a strategy",
+          DeclareOrder, RunOrder};
+}
 
 Command ExportDotCommand() {
   return {"export dot", "FILE", "the model graph or the training DAG for Graphviz", DeclareDot, RunDot};

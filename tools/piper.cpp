@@ -6,6 +6,6 @@ int main(int argc, char** argv) {
   return RunCommandLine("piper",
                         "checks, runs, tests, formats and exchanges .piper files; piperc compiles them",
                         {CheckCommand(), RunCommandDescription(), TestCommand(), FormatCommand(),
-                         ImportCsvCommand(), ExportCsvCommand(), ExportDotCommand()},
+                         ImportCsvCommand(), ExportCsvCommand(), ExportDotCommand(), ExportOrderCommand()},
                         argc, argv);
 }

@@ -524,11 +524,13 @@ class OrderReader {
     if (!ordered || reports_ > 0) return;
     if (greedy_.valid()) {
       const std::vector<OrderItem>& beside = Listed(compute_).items;
-      if (beside.empty()) return;
-      step_range_ = dag_.origins[beside[0].origin];
+      const OriginId origin = beside.empty() ? foreign_origin_ : beside[0].origin;
+      if (origin == 0) return;
+      step_range_ = dag_.origins[origin];
       Report(DiagKind::kBadGreedy,
              fmt::format("{} stands beside `greedy(..)`, which orders every step of {}",
-                         dag_.NodeName(beside[0].node), dag_.groups[host_].text),
+                         beside.empty() ? "a step of another group" : dag_.NodeName(beside[0].node),
+                         dag_.groups[host_].text),
              "remove one of the two", greedy_, "the order is found here");
       return;
     }

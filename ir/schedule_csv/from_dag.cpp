@@ -54,6 +54,7 @@ class Exporter {
       return dag_.groups[a->group].devices < dag_.groups[b->group].devices;
     });
     for (const StreamOrder* order : orders) {
+      out_.hosts.push_back(order->group);
       if (!Row(*order)) return std::nullopt;
     }
     out_.extent.microbatches = static_cast<int32_t>(dag_.microbatches);

@@ -17,6 +17,7 @@ namespace piper::ir::schedule_csv {
 // words: a stage with several copies, a stage whose regions are ordered apart, compute on several streams.
 struct Export {
   Table table;
+  std::vector<GroupId> hosts;  // a row
   Extent extent;
   std::vector<bool> reduced;
 };

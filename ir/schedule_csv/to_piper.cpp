@@ -203,6 +203,21 @@ std::string StepsLiteral(const std::vector<Cell>& row, bool one_stage) {
   return FoldRepeats(texts);
 }
 
+std::string OrdersText(const Export& exported, const Dag& dag) {
+  std::string text;
+  for (size_t rank = 0; rank < exported.table.ranks.size(); ++rank) {
+    const std::vector<Cell>& row = exported.table.ranks[rank];
+    std::set<int32_t> stages;
+    for (const Cell& cell : row) {
+      for (const Step& step : cell) stages.insert(step.stage);
+    }
+    const std::string& group = dag.groups[exported.hosts[rank]].text;
+    text += fmt::format("order on {} {{ steps \"{}\" }}\n", group.empty() ? "all" : group,
+                        StepsLiteral(row, stages.size() == 1));
+  }
+  return text;
+}
+
 std::string ToPiper(const Table& table, const Extent& extent, std::string_view stem,
                     std::string_view closed_form) {
   const std::string name = Printable(stem);

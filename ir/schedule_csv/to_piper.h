@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/dag/dag.h"
+#include "ir/schedule_csv/from_dag.h"
 #include "ir/schedule_csv/table.h"
 
 namespace piper::ir::schedule_csv {
@@ -21,6 +23,9 @@ std::string ToPiper(const Table& table, const Extent& extent, std::string_view s
 // A row as the text of a run-length literal: microbatches are left out where they are the next ones of their
 // stage and pass, stages where the rank has only one.
 std::string StepsLiteral(const std::vector<Cell>& row, bool one_stage);
+
+// The orders of a DAG, a line a host: `order on pp[0] { steps "3*F 5*(F B) 3*B" }`.
+std::string OrdersText(const Export& exported, const Dag& dag);
 
 // Repeats of neighbouring words folded, in several rounds: "F B F B F B" is "3*(F B)". What decodes to the
 // same words.
