@@ -99,6 +99,18 @@ int64_t CountPass(const runtime::RankProgram& program, ir::Pass pass) {
 
 // ---- the same bits
 
+// A fused step that holds both the F and the B of a microbatch has its R between them.
+TEST(Recompute, WithinAFusedStep) {
+  for (const std::string steps : {"for i in 0..4 { fused(F[mb = i], B[mb = i]) }",
+                                  "for i in 0..4 { fused(F[mb = i], BI[mb = i]); BW[mb = i] }"}) {
+    for (const char* recompute : {"  recompute [wide]", "  recompute [*]"}) {
+      std::unique_ptr<Compiled> with = MustCompile(WideText(steps, recompute));
+      std::unique_ptr<Compiled> without = MustCompile(WideText(steps, ""));
+      ExpectSameBits(*with, *without, steps + recompute);
+    }
+  }
+}
+
 TEST(Recompute, LearnsWhatTheReferenceLearns) {
   struct Case {
     const char* model;

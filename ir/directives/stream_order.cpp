@@ -74,7 +74,10 @@ class StreamOrders {
       if (CarriesEdge(dag_.templates[from])) after_edge_[edge.from].push_back(edge.to);
     }
     for (const NodeTemplate& node : dag_.templates) replays_ = replays_ || node.pass == Pass::kR;
-    if (replays_) replay_laid_.assign(dag_.node_count(), false);
+    if (replays_) {
+      replay_laid_.assign(dag_.node_count(), false);
+      atomic_of_.assign(dag_.node_count(), 0);
+    }
     template_of_.resize(dag_.node_count());
     for (TemplateId t = 0; t < dag_.templates.size(); ++t)
       std::fill(template_of_.begin() + dag_.first_node[t], template_of_.begin() + dag_.first_node[t + 1], t);
@@ -131,13 +134,16 @@ class StreamOrders {
       if (item.atomic == kNone || item.atomic != atomic) {
         flush();
         if (replays_) {
-          for (size_t k = i; k == i || (k < given->items.size() && item.atomic != kNone &&
-                                        given->items[k].atomic == item.atomic);
-               ++k) {
-            LayReplays(h, given->items[k].node, &items);
-          }
+          size_t end = i + 1;
+          while (item.atomic != kNone && end < given->items.size() && given->items[end].atomic == item.atomic)
+            ++end;
+          ++atomic_serial_;
+          for (size_t k = i; k < end; ++k) atomic_of_[given->items[k].node] = atomic_serial_;
+          for (size_t k = i; k < end; ++k) LayReplays(h, given->items[k].node, kNone, &items);
         }
       }
+      // Within the atomic node stand those that wait for another part of it.
+      if (replays_ && item.atomic != kNone) LayReplays(h, item.node, item.atomic, &items);
       atomic = item.atomic;
       if (node.step_level() && node.kind != NodeKind::kAccumulate) LayPredecessors(h, t, &items);
       items.push_back(item);
@@ -157,8 +163,10 @@ class StreamOrders {
     SetPositions(items, 0);
   }
 
-  // What the node reads and an R that no order lists makes again, each after what it reads itself.
-  void LayReplays(size_t h, NodeId node, std::vector<OrderItem>* items) {
+  // What the node reads and an R that no order lists makes again, each after what it reads itself. With
+  // `atomic` kNone all but those that wait for a part of the atomic node that is about to be laid; else
+  // those.
+  void LayReplays(size_t h, NodeId node, uint32_t atomic, std::vector<OrderItem>* items) {
     TemplateId t = FindTemplate(node);
     int32_t mb = dag_.templates[t].mb_begin + static_cast<int32_t>(node - dag_.first_node[t]);
     for (TemplateId before : incoming_[t]) {
@@ -166,10 +174,23 @@ class StreamOrders {
       if (replay.pass != Pass::kR || mb < replay.mb_begin || mb >= replay.mb_end) continue;
       NodeId id = dag_.first_node[before] + static_cast<NodeId>(mb - replay.mb_begin);
       if (replay_laid_[id] || (listed_[before] && listed_nodes_[h].count(id))) continue;
+      if (atomic == kNone && WaitsForThisAtomic(before, mb)) continue;
       replay_laid_[id] = true;
-      LayReplays(h, id, items);
-      items->push_back({id, 0, kNone});
+      LayReplays(h, id, atomic, items);
+      items->push_back({id, 0, atomic});
     }
+  }
+
+  // A part of the atomic node that is about to be laid comes before the replay: its F, mostly.
+  bool WaitsForThisAtomic(TemplateId replay, int32_t mb) const {
+    for (TemplateId before : incoming_[replay]) {
+      const NodeTemplate& node = dag_.templates[before];
+      if (mb < node.mb_begin || mb >= node.mb_end) continue;
+      NodeId id = dag_.first_node[before] + static_cast<NodeId>(mb - node.mb_begin);
+      if (atomic_of_[id] == atomic_serial_) return true;
+      if (node.pass == Pass::kR && !replay_laid_[id] && WaitsForThisAtomic(before, mb)) return true;
+    }
+    return false;
   }
 
   TemplateId FindTemplate(NodeId node) const { return template_of_[node]; }
@@ -636,6 +657,9 @@ class StreamOrders {
   std::map<NodeId, std::vector<NodeId>> before_edge_, after_edge_;
   bool replays_ = false;           // there are R nodes
   std::vector<bool> replay_laid_;  // per node, where there are
+  std::vector<uint32_t>
+      atomic_of_;               // likewise: serial number of the atomic node or single item that lists it
+  uint32_t atomic_serial_ = 0;  // of the one being laid
 };
 
 }  // namespace
