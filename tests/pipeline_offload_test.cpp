@@ -157,7 +157,10 @@ TEST(Offload, LearnsWhatTheReferenceLearns) {
       host += program.host_bytes;
       EXPECT_EQ(ir::VerifyMemory(program), "") << what;
     }
-    EXPECT_GT(host, 0) << what;
+    // A stage that is replayed whole keeps what it was sent, and that is never away.
+    if (c.directives.find("recompute [stage]") == std::string::npos) {
+      EXPECT_GT(host, 0) << what;
+    }
   }
 }
 
