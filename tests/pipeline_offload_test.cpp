@@ -158,7 +158,7 @@ TEST(Offload, LearnsWhatTheReferenceLearns) {
       EXPECT_EQ(ir::VerifyMemory(program), "") << what;
     }
     // A stage that is replayed whole keeps what it was sent, and that is never away.
-    if (c.directives.find("recompute [stage]") == std::string::npos) {
+    if (std::string(c.directives).find("recompute [stage]") == std::string::npos) {
       EXPECT_GT(host, 0) << what;
     }
   }
