@@ -157,7 +157,7 @@ class EventLoop {
   void UsePort(uint32_t instance, uint32_t level, Picoseconds occupancy) {
     Picoseconds& until = port_until_[instance * std::max<size_t>(1, topology_.levels.size()) + level];
     contended_ = contended_ || until > now_;
-    until = std::max(until, now_ + occupancy);
+    until = std::max(until, SaturatingAdd(now_, occupancy));
   }
   uint32_t DeviceOf(uint32_t rank) const { return job_.rank_device.empty() ? rank : job_.rank_device[rank]; }
 
