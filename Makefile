@@ -48,8 +48,9 @@ ALL  ?=
 tidy:
 	@sh tools/tidy.sh $(BUILD)/release "$(BASE)" $(if $(ALL),all)
 
+# clang-format over all sources; a test checks that it would change nothing.
 format:
-	@git ls-files '*.cpp' '*.h' | xargs clang-format -i
+	@sh tools/format.sh
 
 clean:
 	@rm -rf $(BUILD)

@@ -259,8 +259,9 @@ Value Interpreter::EvalIndex(IndexExpr& expr) {
     case ValueKind::kSelector: {
       // `x[F]` of a step without a pass of its own.
       const ir::StepSelector& steps = base.as<SelectorObject>().selector;
-      if (steps.indexed() && steps.passes() == 0 && expr.items.size() == 1 && expr.items[0].key.name == kNoName &&
-          expr.items[0].value != nullptr && expr.items[0].value->kind == ExprKind::kSelector) {
+      if (steps.indexed() && steps.passes() == 0 && expr.items.size() == 1 &&
+          expr.items[0].key.name == kNoName && expr.items[0].value != nullptr &&
+          expr.items[0].value->kind == ExprKind::kSelector) {
         auto& pass = As<BracketExpr>(*expr.items[0].value);
         if (pass.items.empty() && pass.pass != Pass::kNone) {
           ir::StepSelector narrowed = steps;

@@ -163,7 +163,8 @@ class Interpreter {
     int64_t total = 0, done = 0;
     Loop* outer = nullptr;
   };
-  // Refuses at once what is known to be too long. `self`: the loop in progress that these rounds are, if they are.
+  // Refuses at once what is known to be too long. `self`: the loop in progress that these rounds are, if they
+  // are.
   void BurnLoop(int64_t rounds, SourceRange range, const Loop* self = nullptr);
 
   Value Eval(Expr& expr);
@@ -272,8 +273,8 @@ class Interpreter {
   Value EvalName(NameExpr& expr);
   Value EvalNumber(const NumberExpr& expr);
   Value EvalChain(ChainExpr& expr);
-  // The common whole number, without values in between: numbers, local variables, + - and *. False: not decided
-  // here, and nothing has happened.
+  // The common whole number, without values in between: numbers, local variables, + - and *. False: not
+  // decided here, and nothing has happened.
   bool EvalInt(const Expr& expr, int64_t* out) const;
   Value EvalUnary(UnaryExpr& expr);
   Value EvalCall(CallExpr& expr);

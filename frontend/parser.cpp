@@ -322,9 +322,8 @@ class FileParser {
 
   bool SizeOk() {
     if (text_.size() <= kMaxFileBytes) return true;
-    diag_
-        .Error({file_, 0, 1}, ir::DiagKind::kFileTooLarge,
-               fmt::format("the file has {} bytes; at most {} are read", text_.size(), kMaxFileBytes));
+    diag_.Error({file_, 0, 1}, ir::DiagKind::kFileTooLarge,
+                fmt::format("the file has {} bytes; at most {} are read", text_.size(), kMaxFileBytes));
     return false;
   }
 

@@ -1,12 +1,11 @@
 // The passes from an elaborated Program to proved plans, in order, with what holds after each:
-//   1 mesh, cut, place, shard      every region has a stage tag and a device group; slices of the batch are known
-//   2 freeze, differentiate        RegionGraph at the slice's shapes; what `recompute` replays has an R body
-//   3 split                        templates with microbatch ranges (ir/dag)
-//   4 zero, cost, order, edge, limit, stream, run, numerics
-//   5 communication                sends, receives, reductions are nodes with streams; every stream has an order
-//   6 proofs                       placed and acyclic; gradients; (after lowering) deadlock and memory
-//   7 lower                        a RankProgram a role, packed memory
-//   8 simulate, asserts
+//   1 mesh, cut, place, shard      every region has a stage tag and a device group; slices of the batch are
+//   known 2 freeze, differentiate        RegionGraph at the slice's shapes; what `recompute` replays has an R
+//   body 3 split                        templates with microbatch ranges (ir/dag) 4 zero, cost, order, edge,
+//   limit, stream, run, numerics 5 communication                sends, receives, reductions are nodes with
+//   streams; every stream has an order 6 proofs                       placed and acyclic; gradients; (after
+//   lowering) deadlock and memory 7 lower                        a RankProgram a role, packed memory 8
+//   simulate, asserts
 #pragma once
 
 #include <memory>
@@ -23,10 +22,10 @@
 namespace piper::ir {
 
 struct Plan {
-  RegionGraph regions;               // slice shapes, frozen parameters marked
+  RegionGraph regions;  // slice shapes, frozen parameters marked
   Dag dag;
-  std::unique_ptr<Dag> eval_dag;     // forward only, null without a validation set
-  std::unique_ptr<JobStorage> job;   // owns what `runtime::Job` views
+  std::unique_ptr<Dag> eval_dag;    // forward only, null without a validation set
+  std::unique_ptr<JobStorage> job;  // owns what `runtime::Job` views
   SimulationResult simulation;
 };
 

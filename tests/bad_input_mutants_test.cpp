@@ -1,5 +1,6 @@
-// Broken programs: deterministic mutants of every example, of the standard library inside a program that uses it, and of a
-// strategy with most directives. Each must end soon, without a crash, and with a plan or with located errors.
+// Broken programs: deterministic mutants of every example, of the standard library inside a program that uses
+// it, and of a strategy with most directives. Each must end soon, without a crash, and with a plan or with
+// located errors.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -25,7 +26,8 @@ std::string ReadAll(const std::string& path) {
 std::vector<std::string> FilesIn(const std::string& directory) {
   std::vector<std::string> paths;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    if (entry.is_regular_file() && entry.path().extension() == ".piper") paths.push_back(entry.path().string());
+    if (entry.is_regular_file() && entry.path().extension() == ".piper")
+      paths.push_back(entry.path().string());
   }
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -85,7 +87,8 @@ std::string AroundLibrary(const std::string& name, const std::string& text) {
   harness += text;
   std::string model = of("gpt") + "GPT(layers = 4, embed = 8, heads = 2, vocab = 16, seq = 4)";
   if (name == "mlp") model = "MLP(layers = 3, inputs = 4, width = 4, outputs = 2)";
-  if (name == "llama") model = "Llama(layers = 2, embed = 8, heads = 2, kv_heads = 1, hidden = 16, vocab = 16, seq = 4)";
+  if (name == "llama")
+    model = "Llama(layers = 2, embed = 8, heads = 2, kv_heads = 1, hidden = 16, vocab = 16, seq = 4)";
   std::string strategy = "strategies.one_f_one_b(p = 2, m = 4)";
   if (name == "schedules") strategy = "strategies.pipeline_by(interleaved_all, 2, 4)";
   if (name == "strategies") strategy = "pipeline_data_parallel(p = 2, dp = 2, m = 4)";
@@ -93,8 +96,9 @@ std::string AroundLibrary(const std::string& name, const std::string& text) {
   if (name == "schedules") {
     harness += "fn interleaved_all(s: int, p: int, m: int) -> schedule { one_f_one_b(s, p, m) }\n";
   }
-  return harness + "\nmodel fuzz_net = " + model + "\ntrain {\n  model fuzz_net\n  data random()\n  global_batch 8\n" +
-         "  optimizer sgd(0.1)\n  on " + of("topologies") + "local(ranks = 4)\n  using " + strategy + "\n}\n";
+  return harness + "\nmodel fuzz_net = " + model +
+         "\ntrain {\n  model fuzz_net\n  data random()\n  global_batch 8\n" + "  optimizer sgd(0.1)\n  on " +
+         of("topologies") + "local(ranks = 4)\n  using " + strategy + "\n}\n";
 }
 
 std::vector<Seed> Seeds() {
@@ -126,7 +130,8 @@ std::vector<Token> Tokens(const std::string& text) {
       while (end < text.size() && std::isspace(static_cast<unsigned char>(text[end])) != 0) ++end;
     } else if (std::isdigit(static_cast<unsigned char>(c)) != 0) {
       kind = Token::kNumber;
-      while (end < text.size() && (word(text[end]) || (text[end] == '.' && end + 1 < text.size() && word(text[end + 1])))) {
+      while (end < text.size() &&
+             (word(text[end]) || (text[end] == '.' && end + 1 < text.size() && word(text[end + 1])))) {
         ++end;
       }
     } else if (word(c)) {
@@ -178,28 +183,64 @@ std::string Join(const std::vector<std::string>& lines) {
 
 // One change that a person could make by mistake, or that a broken tool would.
 void MutateOnce(std::string* text, Random& random) {
-  static const std::vector<std::string> kNumbers = {
-      "0", "-1", "1", "2", "3", "5", "7", "16", "64", "1000", "65536", "1000000", "1000000000", "2147483648",
-      "4294967297", "9223372036854775807", "-9223372036854775807", "0.5", "1e-300", "1e308", "0.0", "1.5", "3 us",
-      "1 MiB", "9000000 TiB", "0 us", "true", "[]", "[1, 2]", "\"x\"", "all", "p", "m"};
+  static const std::vector<std::string> kNumbers = {"0",
+                                                    "-1",
+                                                    "1",
+                                                    "2",
+                                                    "3",
+                                                    "5",
+                                                    "7",
+                                                    "16",
+                                                    "64",
+                                                    "1000",
+                                                    "65536",
+                                                    "1000000",
+                                                    "1000000000",
+                                                    "2147483648",
+                                                    "4294967297",
+                                                    "9223372036854775807",
+                                                    "-9223372036854775807",
+                                                    "0.5",
+                                                    "1e-300",
+                                                    "1e308",
+                                                    "0.0",
+                                                    "1.5",
+                                                    "3 us",
+                                                    "1 MiB",
+                                                    "9000000 TiB",
+                                                    "0 us",
+                                                    "true",
+                                                    "[]",
+                                                    "[1, 2]",
+                                                    "\"x\"",
+                                                    "all",
+                                                    "p",
+                                                    "m"};
   static const std::vector<std::string> kWords = {
-      "F",     "B",     "BI",   "BW",    "U",      "R",       "[*]",   "[layer]", "[stage = 0]", "stage", "layer", "embed",
-      "head",  "norm",  "attn", "mb",    "batch",  "seq",     "vocab", "heads",   "all",         "not",   "for",   "in",
-      "0..3",  "if",    "let",  "var",   "return", "else",    "tag",   "loss",    "fn",          "sel",   "place", "order",
-      "use",   "queue", "lanes", "fused", "barrier", "count", "[dp.reduce]", "[send]", "[recv]", "?", "..", "-", "%", "/",
-      "@",     ".T",    "*",    "+",     "==",     "<",       "and",   "or",      "(",           ")",     "{",     "}",
-      "[",     "]",     ",",    ";",     "\n",     "->",      "=",     "uneven",  "override",    "strict", "ready", "reduce"};
+      "F",     "B",      "BI",    "BW",    "U",       "R",     "[*]",         "[layer]",  "[stage = 0]",
+      "stage", "layer",  "embed", "head",  "norm",    "attn",  "mb",          "batch",    "seq",
+      "vocab", "heads",  "all",   "not",   "for",     "in",    "0..3",        "if",       "let",
+      "var",   "return", "else",  "tag",   "loss",    "fn",    "sel",         "place",    "order",
+      "use",   "queue",  "lanes", "fused", "barrier", "count", "[dp.reduce]", "[send]",   "[recv]",
+      "?",     "..",     "-",     "%",     "/",       "@",     ".T",          "*",        "+",
+      "==",    "<",      "and",   "or",    "(",       ")",     "{",           "}",        "[",
+      "]",     ",",      ";",     "\n",    "->",      "=",     "uneven",      "override", "strict",
+      "ready", "reduce"};
   std::vector<Token> tokens = Tokens(*text);
   if (tokens.empty()) return;
   auto retext = [&] { *text = Text(tokens); };
   switch (random.Below(16)) {
-    case 0: case 1: case 2: case 3: {  // a number
+    case 0:
+    case 1:
+    case 2:
+    case 3: {  // a number
       std::vector<size_t> numbers = Where(tokens, Token::kNumber);
       if (numbers.empty()) return;
       tokens[random.Of(numbers)].text = random.Of(kNumbers);
       return retext();
     }
-    case 4: case 5: {  // one name for another
+    case 4:
+    case 5: {  // one name for another
       std::vector<size_t> words = Where(tokens, Token::kWord);
       if (words.empty()) return;
       tokens[random.Of(words)].text = tokens[random.Of(words)].text;
@@ -306,7 +347,8 @@ TEST(BadInput, SeedsAreAccepted) {
     frontend::LoadOptions options;
     options.text = seed.text;
     std::optional<ir::Program> program = frontend::LoadProgram("seed.piper", options, sources, diag);
-    EXPECT_TRUE(program && ir::BuildPlan(*program, diag)) << diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+    EXPECT_TRUE(program && ir::BuildPlan(*program, diag))
+        << diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
   }
 }
 

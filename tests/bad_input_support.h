@@ -1,5 +1,6 @@
-// What the tests of broken programs share: a generator of fixed definition, a watch that names the case that crashes or
-// hangs, and the run of one program, which must end soon with a plan or with located errors, never with both or neither.
+// What the tests of broken programs share: a generator of fixed definition, a watch that names the case that
+// crashes or hangs, and the run of one program, which must end soon with a plan or with located errors, never
+// with both or neither.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,8 +30,8 @@ constexpr double kSlowdown = 6;
 #else
 constexpr double kSlowdown = 1;
 #endif
-// Elaboration is bounded by fuel to about a second, plans by their node counts. Processor time, so that a busy machine
-// changes nothing.
+// Elaboration is bounded by fuel to about a second, plans by their node counts. Processor time, so that a
+// busy machine changes nothing.
 constexpr double kSecondsAllowed = 4 * kSlowdown;
 
 inline double ProcessorSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
@@ -168,8 +169,8 @@ inline Outcome RunProgram(const std::string& path, const std::string& text, bool
   return outcome;
 }
 
-// Which cases to run: PIPER_CASE=N that one alone, PIPER_CASE_FROM and PIPER_CASES a range, else a few hundred, or many
-// under PIPER_SOAK. Numbers are compared where PIPER_SOAK or PIPER_CASES_VERIFY is set.
+// Which cases to run: PIPER_CASE=N that one alone, PIPER_CASE_FROM and PIPER_CASES a range, else a few
+// hundred, or many under PIPER_SOAK. Numbers are compared where PIPER_SOAK or PIPER_CASES_VERIFY is set.
 struct Cases {
   uint64_t begin = 0, end = 0;
   bool alone = false, numbers = false;
@@ -210,7 +211,8 @@ void RunCases(const Cases& cases, Make make) {
     if (outcome.seconds > slowest) slowest = outcome.seconds, slowest_case = current_case;
   }
   std::printf("%llu cases, %zu accepted, %zu verified, the slowest took %.2f s: %s\n",
-              static_cast<unsigned long long>(cases.end - cases.begin), accepted, verified, slowest, slowest_case.c_str());
+              static_cast<unsigned long long>(cases.end - cases.begin), accepted, verified, slowest,
+              slowest_case.c_str());
 }
 
 }  // namespace piper::bad_input

@@ -22,3 +22,6 @@ endforeach()
 # clang-tidy's short list on a fixed few sources, where it is installed: see CONTRIBUTING.md.
 add_test(NAME tidy_sample COMMAND sh tools/tidy.sh ${CMAKE_BINARY_DIR} main sample WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 set_tests_properties(tidy_sample PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 300)
+
+add_test(NAME format_check COMMAND sh tools/format.sh --check WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+set_tests_properties(format_check PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 120)

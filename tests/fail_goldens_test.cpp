@@ -1,8 +1,8 @@
 // Every file tests/fail/fail_*.piper is refused with exactly the diagnostics that its last comment block
 // shows, from `// expect:` on. Rewrite the blocks with PIPER_UPDATE_GOLDENS=1. Lines `// set: name=value` are
 // `--set`s,
-// `// run: test` runs the file's tests instead of loading it. Lines `// csv: ROW` are a schedule to import, `// export: csv`
-// exports the plan.
+// `// run: test` runs the file's tests instead of loading it. Lines `// csv: ROW` are a schedule to import,
+// `// export: csv` exports the plan.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -40,7 +40,7 @@ struct Case {
   std::vector<std::pair<std::string, std::string>> edits;  // of the IR text
   bool expanded = false;                                   // by `repeat`: `text` is not what the file holds
   std::string text;
-  std::string csv;         // rows of a schedule to import instead
+  std::string csv;          // rows of a schedule to import instead
   bool export_csv = false;  // the plan
 };
 
@@ -88,7 +88,8 @@ Case ReadCase(const std::string& path) {
     }
     if (content.rfind("// edit: ", 0) == 0) {
       size_t arrow = content.find(" => ");
-      result.edits.emplace_back(content.substr(9, arrow - 9), content.substr(std::min(arrow + 4, content.size())));
+      result.edits.emplace_back(content.substr(9, arrow - 9),
+                                content.substr(std::min(arrow + 4, content.size())));
     }
     if (content.rfind("// set: ", 0) == 0) result.overrides.push_back(content.substr(8));
     if (content == "// run: test") result.run_tests = true;
@@ -101,7 +102,8 @@ Case ReadCase(const std::string& path) {
 }
 
 // Edits the IR text of a good program, and proves what it says.
-void Sabotage(const Case& test, const ir::Program& program, ir::SourceManager& sources, ir::DiagnosticEngine& diag) {
+void Sabotage(const Case& test, const ir::Program& program, ir::SourceManager& sources,
+              ir::DiagnosticEngine& diag) {
   std::optional<ir::BuiltDag> built = ir::BuildDag(program, false, diag);
   ASSERT_TRUE(built);
   std::string text = ir::DagToText(built->dag, &sources);

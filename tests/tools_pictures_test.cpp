@@ -139,7 +139,8 @@ TEST(ScheduleSvg, ACellAStepWithItsMicrobatch) {
   EXPECT_EQ(svg, RenderScheduleSvg(rows, 33 * kUnit, {.title = "a <b> & \"c\"\x01", .bubble = 0.25}));
   rows[0].communication = {{kUnit, 2 * kUnit, Communication::Kind::kSend, "send"}};
   EXPECT_EQ(Count(RenderScheduleSvg(rows, 33 * kUnit, {}), "class=\"send\""), 0);
-  const std::string with = RenderScheduleSvg(rows, 33 * kUnit, {.title = "", .bubble = 0, .communication = true});
+  const std::string with =
+      RenderScheduleSvg(rows, 33 * kUnit, {.title = "", .bubble = 0, .communication = true});
   Elements(with);
   EXPECT_EQ(Count(with, "<path class=\"send\""), 1);
 }
@@ -163,7 +164,10 @@ TEST(ScheduleSvg, SixtyFourRanksByAThousandMicrobatches) {
   EXPECT_EQ(Count(svg, "class=\"row\""), 64);
   EXPECT_NE(svg.find("share of each pass in slices of"), std::string::npos);
   EXPECT_EQ(svg, RenderScheduleSvg(rows, makespan, {}));
-  EXPECT_NE(RenderScheduleSvg(rows, makespan, {.title = "", .bubble = 0, .communication = false, .max_rows = 10}).find(">54 more rows<"), std::string::npos);
+  EXPECT_NE(
+      RenderScheduleSvg(rows, makespan, {.title = "", .bubble = 0, .communication = false, .max_rows = 10})
+          .find(">54 more rows<"),
+      std::string::npos);
 }
 
 TEST(ScheduleSvg, NothingToDraw) {

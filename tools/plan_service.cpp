@@ -100,13 +100,14 @@ std::optional<frontend::PlanService::Figures> PipelinePlanService::Plan(const ir
   const Totals totals = SumUp(job, plan->simulation, false);
   using ir::UnitKind;
   auto number = [](auto value, UnitKind kind) { return ir::Quantity{static_cast<double>(value), kind}; };
-  return Figures{{"step_time", number(plan->simulation.makespan, UnitKind::kTime)},
-                 {"bubble", number(plan->simulation.bubble(), UnitKind::kNone)},
-                 {"busy", number(totals.busy, UnitKind::kNone)},
-                 {"peak_memory", number(totals.peak_memory, UnitKind::kBytes)},
-                 {"bytes", number(ir::SaturatingAdd(totals.message_bytes, totals.collective_bytes), UnitKind::kBytes)},
-                 {"messages", number(totals.messages, UnitKind::kNone)},
-                 {"ranks", number(job.rank_count, UnitKind::kNone)}};
+  return Figures{
+      {"step_time", number(plan->simulation.makespan, UnitKind::kTime)},
+      {"bubble", number(plan->simulation.bubble(), UnitKind::kNone)},
+      {"busy", number(totals.busy, UnitKind::kNone)},
+      {"peak_memory", number(totals.peak_memory, UnitKind::kBytes)},
+      {"bytes", number(ir::SaturatingAdd(totals.message_bytes, totals.collective_bytes), UnitKind::kBytes)},
+      {"messages", number(totals.messages, UnitKind::kNone)},
+      {"ranks", number(job.rank_count, UnitKind::kNone)}};
 }
 
 std::optional<bool> PipelinePlanService::Learns(const ir::Program& a, const ir::Program& b, std::string* why,

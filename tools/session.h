@@ -19,7 +19,8 @@ void DeclareDiagnosticsFormat(options::options_description& shown);
 // --set, --train, --diagnostics-format.
 void DeclareCommonOptions(options::options_description& shown);
 
-// For commands that write a text: to the file that --output names, whole or not at all, else to standard output.
+// For commands that write a text: to the file that --output names, whole or not at all, else to standard
+// output.
 int WriteOutput(const options::variables_map& values, const std::string& text);
 
 class Session {

@@ -28,7 +28,8 @@ int Run(const options::variables_map& values) {
   if (!results) return session.Finish(kExitInput);
   const std::string& filter = values["filter"].as<std::string>();
   if (results->empty() && !filter.empty() && !session.diag().HasErrors()) {
-    return Fail(kExitUsage, fmt::format("--filter {}: no test of '{}' has that in its name", filter, session.path()));
+    return Fail(kExitUsage,
+                fmt::format("--filter {}: no test of '{}' has that in its name", filter, session.path()));
   }
   size_t passed = 0;
   for (const frontend::TestResult& result : *results) {

@@ -34,8 +34,8 @@
 //   * kUpdate: one template a (parameter, host).
 //   * Messages: one send/recv pair a (value, producing copy, destination host), a pair a partial cotangent. A
 //   boundary
-//     inside a host is a plain edge. Ranks pair by replica index. [edge.send]/[edge.recv] carry an `edge` between
-//     hosts: no value, temporal edges at both ends.
+//     inside a host is a plain edge. Ranks pair by replica index. [edge.send]/[edge.recv] carry an `edge`
+//     between hosts: no value, temporal edges at both ends.
 #pragma once
 
 #include <cstdint>
@@ -177,8 +177,8 @@ struct StreamOrder {
   friend bool operator==(const StreamOrder&, const StreamOrder&) = default;
 };
 
-// While tasks of two different streams of these names run at once on a device, each takes thousandths / 1000 as
-// long.
+// While tasks of two different streams of these names run at once on a device, each takes thousandths / 1000
+// as long.
 struct SlowdownRule {
   NameId stream = 0, with = 0;
   uint32_t thousandths = 1000;

@@ -6,8 +6,9 @@
 //          a -> edge.send -> edge.recv -> b, replica by replica
 //
 // Without split indices on either side, nodes of the same microbatch are joined (a message a microbatch);
-// otherwise every selected a precedes every selected b (one message a pair of hosts). A node of several hosts,
-// such as a collective, stands on whichever of them the other end shares. Cycles are proof 1's to find.
+// otherwise every selected a precedes every selected b (one message a pair of hosts). A node of several
+// hosts, such as a collective, stands on whichever of them the other end shares. Cycles are proof 1's to
+// find.
 #pragma once
 
 #include "ir/directives/context.h"

@@ -203,9 +203,10 @@ void ApplyMesh(BuildContext& context) {
   auto idle = std::count(used.begin(), used.end(), false);
   if (idle > 0 && !context.forward_only && !context.Failed()) {
     context.diag
-        .Warning(context.meshes.front().range.valid() ? context.meshes.front().range : context.program.train.range,
-                 DiagKind::kBadMesh,
-                 fmt::format("{} of {} devices belong to no mesh and stay idle", idle, used.size()))
+        .Warning(
+            context.meshes.front().range.valid() ? context.meshes.front().range : context.program.train.range,
+            DiagKind::kBadMesh,
+            fmt::format("{} of {} devices belong to no mesh and stay idle", idle, used.size()))
         .Hint(fmt::format("`mesh (dp = all)` with `shard batch over dp` uses all {}", used.size()));
   }
 }

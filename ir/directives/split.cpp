@@ -20,9 +20,9 @@ void ApplySplit(BuildContext& context) {
   const Graph& model = context.graph;
   std::string batch = model.SampleDim();
   const Directive* directive = context.Single<SplitDirective>("`split`");
-  SourceRange range = directive != nullptr     ? directive->range
-                      : dag.replicas > 1 ? context.sharded_by
-                                         : context.program.train.range;
+  SourceRange range = directive != nullptr ? directive->range
+                      : dag.replicas > 1   ? context.sharded_by
+                                           : context.program.train.range;
   dag.split_dims.clear();
   dag.microbatches = 1;
   if (directive != nullptr) {
@@ -94,9 +94,10 @@ void ApplySplit(BuildContext& context) {
   dag.samples_per_microbatch = global / slices;
   if (OpId mixing = slices > 1 && !batch.empty() ? FirstMixing(model, batch) : kNone; mixing != kNone) {
     const Operation& op = model.operations[mixing];
-    diag.Error(op.range, DiagKind::kBadSplit,
-               fmt::format("{} mixes the samples of a batch, so a batch in {} slices would learn something else",
-                           op.kind, slices))
+    diag.Error(
+            op.range, DiagKind::kBadSplit,
+            fmt::format("{} mixes the samples of a batch, so a batch in {} slices would learn something else",
+                        op.kind, slices))
         .Note(range, "the batch is sliced here")
         .Hint("leave the batch whole, or compute over another dimension");
     return;

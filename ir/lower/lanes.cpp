@@ -30,10 +30,10 @@ bool CheckLanes(const RoleStorage& role, const Program& program, DiagnosticEngin
     if (used.size() <= kMaxLanes) continue;
     const RoleStorage::Rank& rank = role.ranks.at(0);
     const auto& [kind, peer] = where;
-    const std::string what =
-        kind == runtime::TaskKind::kCollective ? "joins collectives"
-        : kind == runtime::TaskKind::kSend     ? fmt::format("sends to rank {}", rank.peers.at(peer))
-                                               : fmt::format("receives from rank {}", rank.peers.at(peer));
+    const std::string what = kind == runtime::TaskKind::kCollective ? "joins collectives"
+                             : kind == runtime::TaskKind::kSend
+                                 ? fmt::format("sends to rank {}", rank.peers.at(peer))
+                                 : fmt::format("receives from rank {}", rank.peers.at(peer));
     // Without directives there are no more than four: the last one is as good a place as any.
     SourceRange range = program.train.range;
     for (const Directive& directive : program.directives) {

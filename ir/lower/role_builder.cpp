@@ -281,8 +281,8 @@ void RoleBuilder::BindBody(Local& local) {
   local.row.flag = static_cast<uint8_t>(local.node->pass);
   local.row.argument = body_index_.at({local.node->region, local.node->pass});
   local.row.key = index_.stage_key[local.id];
-  local.row.cost = local.node->cost >= 0 ? local.node->cost
-                                         : BodyCost(context_.program.topology.Kind(device_), body);
+  local.row.cost =
+      local.node->cost >= 0 ? local.node->cost : BodyCost(context_.program.topology.Kind(device_), body);
 }
 
 void RoleBuilder::BindOthers(Local& local) {

@@ -27,8 +27,8 @@ constexpr std::string_view kHints[] = {
 
 llvm::StringRef Ref(std::string_view text) { return {text.data(), text.size()}; }
 
-// What is shown for the character at the front of `text`, which has that many bytes. Nothing of the source acts on a
-// terminal: control and format characters become a blank, bytes that are no UTF-8 a question mark.
+// What is shown for the character at the front of `text`, which has that many bytes. Nothing of the source
+// acts on a terminal: control and format characters become a blank, bytes that are no UTF-8 a question mark.
 std::string_view ShownCharacter(std::string_view text, size_t* bytes) {
   auto lead = static_cast<unsigned char>(text[0]);
   *bytes = 1;
@@ -41,12 +41,14 @@ std::string_view ShownCharacter(std::string_view text, size_t* bytes) {
     return "?";
   }
   *bytes = size;
-  return llvm::sys::unicode::isPrintable(static_cast<int>(point)) ? text.substr(0, size) : std::string_view(" ");
+  return llvm::sys::unicode::isPrintable(static_cast<int>(point)) ? text.substr(0, size)
+                                                                  : std::string_view(" ");
 }
 
 std::string Printable(std::string_view text) {
   std::string shown;
-  for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) shown += ShownCharacter(text.substr(at), &bytes);
+  for (size_t at = 0, bytes = 0; at < text.size(); at += bytes)
+    shown += ShownCharacter(text.substr(at), &bytes);
   return shown;
 }
 
@@ -55,8 +57,9 @@ size_t Columns(std::string_view shown) {
 }
 
 // One located line with its caret.
-void RenderAt(const SourceManager& sources, SourceRange range, std::string_view label, std::string_view colour,
-              std::string_view message, std::string_view suffix, bool use_colour, std::string* out) {
+void RenderAt(const SourceManager& sources, SourceRange range, std::string_view label,
+              std::string_view colour, std::string_view message, std::string_view suffix, bool use_colour,
+              std::string* out) {
   std::string_view bold = use_colour ? "\x1b[1m" : "";
   std::string_view reset = use_colour ? "\x1b[0m" : "";
   std::string_view tint = use_colour ? colour : std::string_view();
@@ -198,11 +201,14 @@ std::string DiagnosticEngine::Render(Format format, bool colour) const {
       for (const DiagNote& note : d.notes) {
         bool hint = note.message.rfind("hint: ", 0) == 0;
         RenderAt(sources_, note.range, hint ? "hint" : "note", "\x1b[1;36m",
-                 hint ? std::string_view(note.message).substr(6) : std::string_view(note.message), "", colour, &out);
+                 hint ? std::string_view(note.message).substr(6) : std::string_view(note.message), "", colour,
+                 &out);
       }
     }
-    if (error_count_ > kMaxErrors) out += fmt::format("{} more errors not shown\n", error_count_ - kMaxErrors);
-    if (warning_count_ > kMaxErrors) out += fmt::format("{} more warnings not shown\n", warning_count_ - kMaxErrors);
+    if (error_count_ > kMaxErrors)
+      out += fmt::format("{} more errors not shown\n", error_count_ - kMaxErrors);
+    if (warning_count_ > kMaxErrors)
+      out += fmt::format("{} more warnings not shown\n", warning_count_ - kMaxErrors);
     return out;
   }
   llvm::json::Array items;
@@ -222,7 +228,8 @@ std::string DiagnosticEngine::Render(Format format, bool colour) const {
       related.push_back(std::move(r));
     }
     if (format == Format::kJson) {
-      llvm::json::Object item{{"severity", level}, {"kind", Ref(DiagKindName(d.kind))}, {"message", Json(d.message)}};
+      llvm::json::Object item{
+          {"severity", level}, {"kind", Ref(DiagKindName(d.kind))}, {"message", Json(d.message)}};
       if (d.range.valid()) item["location"] = Location(sources_, d.range);
       item["notes"] = std::move(notes);
       items.push_back(std::move(item));

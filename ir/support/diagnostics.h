@@ -1,7 +1,7 @@
-// Located diagnostics. Bad input is reported through a DiagnosticEngine: a phase reports what it finds, goes on
-// as far as it can, and stops at its end if HasErrors(). The kinds stand in one table, diagnostic_kinds.def;
-// a test fails for a kind that no golden in tests/ covers. Messages are lower case: the situation and the rule;
-// a hint names the nearest legal choice.
+// Located diagnostics. Bad input is reported through a DiagnosticEngine: a phase reports what it finds, goes
+// on as far as it can, and stops at its end if HasErrors(). The kinds stand in one table,
+// diagnostic_kinds.def; a test fails for a kind that no golden in tests/ covers. Messages are lower case: the
+// situation and the rule; a hint names the nearest legal choice.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,8 @@ class DiagnosticEngine {
   static constexpr size_t kMaxErrors = 20;
   Builder Error(SourceRange range, DiagKind kind, std::string message);
   Builder Warning(SourceRange range, DiagKind kind, std::string message);
-  // The diagnostic reported last, for a caller that knows what led there; a diagnostic must have been reported.
+  // The diagnostic reported last, for a caller that knows what led there; a diagnostic must have been
+  // reported.
   Builder Last();
 
   bool HasErrors() const { return error_count_ > 0; }
@@ -72,8 +73,9 @@ class DiagnosticEngine {
   void Clear();
 
   enum class Format { kHuman, kJson, kSarif };
-  // Human: "file:line:col: error: message [kind]", the line, a caret, then the notes likewise. Columns count bytes, in
-  // SARIF code points. Control characters and broken UTF-8 of sources, names and messages are never written.
+  // Human: "file:line:col: error: message [kind]", the line, a caret, then the notes likewise. Columns count
+  // bytes, in SARIF code points. Control characters and broken UTF-8 of sources, names and messages are never
+  // written.
   std::string Render(Format format, bool colour) const;
 
  private:

@@ -8,8 +8,8 @@
 
 namespace piper::ir {
 
-// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other (optimal string
-// alignment). Bytes, not characters.
+// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other (optimal
+// string alignment). Bytes, not characters.
 size_t EditDistance(std::string_view a, std::string_view b);
 
 // The candidate with the smallest distance, the first of several; empty if none is within a third of the

@@ -1,5 +1,6 @@
-// Source text and positions in it. Every diagnostic, every DAG node's origin and every task's `.piper` line is a
-// SourceRange. Offsets are bytes (not code points) into a file that a SourceManager owns for the whole run.
+// Source text and positions in it. Every diagnostic, every DAG node's origin and every task's `.piper` line
+// is a SourceRange. Offsets are bytes (not code points) into a file that a SourceManager owns for the whole
+// run.
 #pragma once
 
 #include <cstdint>

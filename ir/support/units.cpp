@@ -16,23 +16,40 @@ std::optional<Unit> FindUnit(std::string_view token) {
   };
   constexpr double kKi = 1024.0, kMi = kKi * kKi, kGi = kMi * kKi, kTi = kGi * kKi, kPi = kTi * kKi;
   static constexpr std::array kUnits = {
-      Entry{"ps", {1, UnitKind::kTime}},          Entry{"ns", {1e3, UnitKind::kTime}},
-      Entry{"us", {1e6, UnitKind::kTime}},        Entry{"ms", {1e9, UnitKind::kTime}},
-      Entry{"s", {1e12, UnitKind::kTime}},        Entry{"min", {60e12, UnitKind::kTime}},
-      Entry{"h", {3600e12, UnitKind::kTime}},     Entry{"B", {1, UnitKind::kBytes}},
-      Entry{"kB", {1e3, UnitKind::kBytes}},       Entry{"MB", {1e6, UnitKind::kBytes}},
-      Entry{"GB", {1e9, UnitKind::kBytes}},       Entry{"TB", {1e12, UnitKind::kBytes}},
-      Entry{"KiB", {kKi, UnitKind::kBytes}},      Entry{"MiB", {kMi, UnitKind::kBytes}},
-      Entry{"GiB", {kGi, UnitKind::kBytes}},      Entry{"TiB", {kTi, UnitKind::kBytes}},
-      Entry{"B/s", {1, UnitKind::kByteRate}},     Entry{"kB/s", {1e3, UnitKind::kByteRate}},
-      Entry{"MB/s", {1e6, UnitKind::kByteRate}},  Entry{"GB/s", {1e9, UnitKind::kByteRate}},
-      Entry{"TB/s", {1e12, UnitKind::kByteRate}}, Entry{"PB/s", {1e15, UnitKind::kByteRate}},
-      Entry{"KiB/s", {kKi, UnitKind::kByteRate}}, Entry{"MiB/s", {kMi, UnitKind::kByteRate}},
-      Entry{"GiB/s", {kGi, UnitKind::kByteRate}}, Entry{"TiB/s", {kTi, UnitKind::kByteRate}},
-      Entry{"PiB/s", {kPi, UnitKind::kByteRate}}, Entry{"FLOP", {1, UnitKind::kFlops}},
-      Entry{"MFLOP", {1e6, UnitKind::kFlops}},    Entry{"GFLOP", {1e9, UnitKind::kFlops}},
-      Entry{"TFLOP", {1e12, UnitKind::kFlops}},   Entry{"PFLOP", {1e15, UnitKind::kFlops}},
-      Entry{"FLOP/s", {1, UnitKind::kFlopRate}},  Entry{"MFLOP/s", {1e6, UnitKind::kFlopRate}},
+      Entry{"ps", {1, UnitKind::kTime}},
+      Entry{"ns", {1e3, UnitKind::kTime}},
+      Entry{"us", {1e6, UnitKind::kTime}},
+      Entry{"ms", {1e9, UnitKind::kTime}},
+      Entry{"s", {1e12, UnitKind::kTime}},
+      Entry{"min", {60e12, UnitKind::kTime}},
+      Entry{"h", {3600e12, UnitKind::kTime}},
+      Entry{"B", {1, UnitKind::kBytes}},
+      Entry{"kB", {1e3, UnitKind::kBytes}},
+      Entry{"MB", {1e6, UnitKind::kBytes}},
+      Entry{"GB", {1e9, UnitKind::kBytes}},
+      Entry{"TB", {1e12, UnitKind::kBytes}},
+      Entry{"KiB", {kKi, UnitKind::kBytes}},
+      Entry{"MiB", {kMi, UnitKind::kBytes}},
+      Entry{"GiB", {kGi, UnitKind::kBytes}},
+      Entry{"TiB", {kTi, UnitKind::kBytes}},
+      Entry{"B/s", {1, UnitKind::kByteRate}},
+      Entry{"kB/s", {1e3, UnitKind::kByteRate}},
+      Entry{"MB/s", {1e6, UnitKind::kByteRate}},
+      Entry{"GB/s", {1e9, UnitKind::kByteRate}},
+      Entry{"TB/s", {1e12, UnitKind::kByteRate}},
+      Entry{"PB/s", {1e15, UnitKind::kByteRate}},
+      Entry{"KiB/s", {kKi, UnitKind::kByteRate}},
+      Entry{"MiB/s", {kMi, UnitKind::kByteRate}},
+      Entry{"GiB/s", {kGi, UnitKind::kByteRate}},
+      Entry{"TiB/s", {kTi, UnitKind::kByteRate}},
+      Entry{"PiB/s", {kPi, UnitKind::kByteRate}},
+      Entry{"FLOP", {1, UnitKind::kFlops}},
+      Entry{"MFLOP", {1e6, UnitKind::kFlops}},
+      Entry{"GFLOP", {1e9, UnitKind::kFlops}},
+      Entry{"TFLOP", {1e12, UnitKind::kFlops}},
+      Entry{"PFLOP", {1e15, UnitKind::kFlops}},
+      Entry{"FLOP/s", {1, UnitKind::kFlopRate}},
+      Entry{"MFLOP/s", {1e6, UnitKind::kFlopRate}},
       Entry{"GFLOP/s", {1e9, UnitKind::kFlopRate}},
       Entry{"TFLOP/s", {1e12, UnitKind::kFlopRate}},
       Entry{"PFLOP/s", {1e15, UnitKind::kFlopRate}},
@@ -46,13 +63,20 @@ std::optional<Unit> FindUnit(std::string_view token) {
 
 std::string_view UnitKindName(UnitKind kind) {
   switch (kind) {
-    case UnitKind::kNone: return "a plain number";
-    case UnitKind::kTime: return "time";
-    case UnitKind::kBytes: return "bytes";
-    case UnitKind::kByteRate: return "bytes per second";
-    case UnitKind::kFlops: return "FLOP";
-    case UnitKind::kFlopRate: return "FLOP/s";
-    case UnitKind::kPercent: return "a percentage";
+    case UnitKind::kNone:
+      return "a plain number";
+    case UnitKind::kTime:
+      return "time";
+    case UnitKind::kBytes:
+      return "bytes";
+    case UnitKind::kByteRate:
+      return "bytes per second";
+    case UnitKind::kFlops:
+      return "FLOP";
+    case UnitKind::kFlopRate:
+      return "FLOP/s";
+    case UnitKind::kPercent:
+      return "a percentage";
   }
   return "?";
 }
@@ -101,13 +125,20 @@ std::string FormatBytes(int64_t bytes) {
 
 std::string FormatQuantity(const Quantity& q) {
   switch (q.kind) {
-    case UnitKind::kTime: return FormatTime(Clamped(q.value));
-    case UnitKind::kBytes: return FormatBytes(Clamped(q.value));
-    case UnitKind::kByteRate: return FormatBytes(Clamped(q.value)) + "/s";
-    case UnitKind::kFlops: return fmt::format("{} FLOP", q.value);
-    case UnitKind::kFlopRate: return fmt::format("{} FLOP/s", q.value);
-    case UnitKind::kPercent: return fmt::format("{} %", q.value * 100);
-    case UnitKind::kNone: return fmt::format("{}", q.value);
+    case UnitKind::kTime:
+      return FormatTime(Clamped(q.value));
+    case UnitKind::kBytes:
+      return FormatBytes(Clamped(q.value));
+    case UnitKind::kByteRate:
+      return FormatBytes(Clamped(q.value)) + "/s";
+    case UnitKind::kFlops:
+      return fmt::format("{} FLOP", q.value);
+    case UnitKind::kFlopRate:
+      return fmt::format("{} FLOP/s", q.value);
+    case UnitKind::kPercent:
+      return fmt::format("{} %", q.value * 100);
+    case UnitKind::kNone:
+      return fmt::format("{}", q.value);
   }
   return "?";
 }

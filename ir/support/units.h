@@ -16,7 +16,8 @@ constexpr Picoseconds kPsPerUs = 1'000'000;
 constexpr Picoseconds kPsPerMs = 1'000'000'000;
 constexpr Picoseconds kPsPerS = 1'000'000'000'000;
 
-// a + b for a, b >= 0, at most the largest number: sums of figures that a user may choose as large as he likes.
+// a + b for a, b >= 0, at most the largest number: sums of figures that a user may choose as large as he
+// likes.
 inline int64_t SaturatingAdd(int64_t a, int64_t b) {
   int64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? INT64_MAX : sum;
@@ -24,7 +25,8 @@ inline int64_t SaturatingAdd(int64_t a, int64_t b) {
 
 enum class UnitKind : uint8_t { kNone, kTime, kBytes, kByteRate, kFlops, kFlopRate, kPercent };
 
-// The value in base units: picoseconds, bytes, bytes/s, FLOP, FLOP/s; a percentage as a fraction (5 % = 0.05).
+// The value in base units: picoseconds, bytes, bytes/s, FLOP, FLOP/s; a percentage as a fraction (5 % =
+// 0.05).
 struct Quantity {
   double value = 0;
   UnitKind kind = UnitKind::kNone;
