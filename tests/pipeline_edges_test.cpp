@@ -281,5 +281,19 @@ TEST(PipelineEdges, RandomEdges) {
   EXPECT_GT(crossing, rounds);
 }
 
+// An order that lists the updates lays the reduces that they wait for; on the compute stream those are laid
+// once all the same.
+TEST(Orders, ListedUpdatesBesideReducesOnCompute) {
+  std::unique_ptr<Compiled> compiled = Compile(
+      "import std.gpt\nimport std.topologies\n"
+      "model net = gpt.GPT(layers = 2, embed = 4, heads = 2, vocab = 8, seq = 4)\n"
+      "strategy s {\n  mesh (pp = 1, dp = all)\n  shard batch over dp\n"
+      "  order on pp[0] { F; B; U[*] }\n  stream [dp.reduce] on compute\n}\n"
+      "train {\n  model net\n  data random(8)\n  steps 2\n  global_batch 2\n  optimizer sgd(0.1)\n"
+      "  on topologies.local(ranks = 2)\n  using s\n}\n");
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  ExpectEqualToReference(*compiled, 2, "updates listed beside reduces");
+}
+
 }  // namespace
 }  // namespace piper::testing

@@ -154,10 +154,12 @@ TEST(Recompute, LearnsWhatTheReferenceLearns) {
     ASSERT_TRUE(with->ok() && without->ok()) << what;
     ExpectEqualToReference(*with, 2, what);
     ExpectSameBits(*with, *without, what);
+    int64_t replays = 0;  // of all roles: some hold nothing that is replayed
     for (const runtime::RankProgram& program : with->job().train) {
-      EXPECT_GT(CountPass(program, ir::Pass::kR), 0) << what;
+      replays += CountPass(program, ir::Pass::kR);
       EXPECT_EQ(ir::VerifyMemory(program), "") << what;
     }
+    EXPECT_GT(replays, 0) << what;
   }
 }
 

@@ -205,6 +205,7 @@ class StreamOrders {
       LayPredecessors(h, before, items);
       if (listed_[before]) continue;
       listed_[before] = true;
+      listed_nodes_[h].insert(dag_.first_node[before]);  // collectives on this stream, too, are laid once
       items->push_back({dag_.first_node[before], 0, kNone});
     }
   }
