@@ -55,42 +55,6 @@ train {
 }
 constexpr int64_t kSaved = 2 * 1024 * 4;  // samples x inner x bytes
 
-std::unique_ptr<Compiled> MustCompile(const std::string& text) {
-  std::unique_ptr<Compiled> compiled = Compile(text);
-  EXPECT_TRUE(compiled->ok()) << compiled->Messages() << text;
-  return compiled;
-}
-
-// Runs with released slots poisoned and random delays, against the plan without the directive.
-void ExpectSameBits(const Compiled& with, const Compiled& without, const std::string& what) {
-  RunResult plain = RunJob(without.job(), 2);
-  for (uint64_t seed = 0; seed < 3; ++seed) {
-    runtime::LocalOptions options;
-    options.steps = 2;
-    options.execution.poison = true;
-    options.execution.delay_microseconds = seed == 0 ? 0 : 40;
-    options.execution.delay_seed = seed;
-    options.execution.stall_seconds = 60;
-    RunResult run = RunJob(with.job(), options);
-    EXPECT_EQ(run.losses, plain.losses) << what;
-    ASSERT_EQ(run.gradients.size(), plain.gradients.size()) << what;
-    for (size_t i = 0; i < run.gradients.size(); ++i) {
-      const auto& [name, values] = run.gradients[i];
-      ASSERT_EQ(name, plain.gradients[i].first) << what;
-      EXPECT_EQ(0,
-                std::memcmp(values.data(), plain.gradients[i].second.data(), values.size() * sizeof(float)))
-          << what << ": " << name;
-    }
-    EXPECT_EQ(run.parameters, plain.parameters) << what;
-    for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
-      const runtime::RankProgram& program = with.job().train[with.job().rank_role[rank]];
-      EXPECT_EQ(run.ranks[rank].high_water_bytes, program.arena_bytes) << what;
-      EXPECT_EQ(run.ranks[rank].host_bytes, program.host_bytes) << what;
-      EXPECT_EQ(run.ranks[rank].host_high_water_bytes, program.host_bytes) << what;
-    }
-  }
-}
-
 // Start and end of the tasks of a name, by microbatch.
 std::vector<ir::TaskTiming> TimesOf(const Compiled& compiled, const std::string& name) {
   std::vector<ir::TaskTiming> times;

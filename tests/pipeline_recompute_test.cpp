@@ -57,40 +57,6 @@ train {
 constexpr int64_t kSaved = 2 * 1024 * 4;  // samples x inner x bytes
 const char* const kAllForwardFirst = "for i in 0..4 { F[mb = i] }\nfor i in 0..4 { B[mb = i] }";
 
-std::unique_ptr<Compiled> MustCompile(const std::string& text) {
-  std::unique_ptr<Compiled> compiled = Compile(text);
-  EXPECT_TRUE(compiled->ok()) << compiled->Messages() << text;
-  return compiled;
-}
-
-// Both runs with the bits of one another: losses, gradients, parameters; under poison and random delays.
-void ExpectSameBits(const Compiled& with, const Compiled& without, const std::string& what) {
-  ASSERT_TRUE(with.ok() && without.ok()) << what;
-  RunResult plain = RunJob(without.job(), 2);
-  for (uint64_t seed = 0; seed < 3; ++seed) {
-    runtime::LocalOptions options;
-    options.steps = 2;
-    options.execution.poison = true;
-    options.execution.delay_microseconds = seed == 0 ? 0 : 40;
-    options.execution.delay_seed = seed;
-    options.execution.stall_seconds = 60;
-    RunResult run = RunJob(with.job(), options);
-    EXPECT_EQ(run.losses, plain.losses) << what;
-    ASSERT_EQ(run.gradients.size(), plain.gradients.size()) << what;
-    for (size_t i = 0; i < run.gradients.size(); ++i) {
-      const auto& [name, values] = run.gradients[i];
-      ASSERT_EQ(name, plain.gradients[i].first) << what;
-      EXPECT_EQ(0,
-                std::memcmp(values.data(), plain.gradients[i].second.data(), values.size() * sizeof(float)))
-          << what << ": " << name;
-    }
-    EXPECT_EQ(run.parameters, plain.parameters) << what;
-    for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
-      EXPECT_EQ(run.ranks[rank].high_water_bytes, with.job().train[with.job().rank_role[rank]].arena_bytes);
-    }
-  }
-}
-
 int64_t CountPass(const runtime::RankProgram& program, ir::Pass pass) {
   return std::count_if(program.tasks.begin(), program.tasks.end(), [&](const runtime::Task& task) {
     return task.kind == runtime::TaskKind::kCompute && task.flag == static_cast<uint8_t>(pass);

@@ -69,6 +69,12 @@ struct RunResult {
 RunResult RunJob(const runtime::Job& job, runtime::LocalOptions options);
 RunResult RunJob(const runtime::Job& job, int64_t steps);
 
+// Compiles; adds a test failure with messages and text where that fails.
+std::unique_ptr<Compiled> MustCompile(const std::string& text);
+// `with` has the bits of `without`: losses, gradients, parameters, with released slots poisoned and under
+// random delays; and its marks of memory are those that its plan predicts.
+void ExpectSameBits(const Compiled& with, const Compiled& without, const std::string& what);
+
 // sqrt of the sum of squares of all gradients, in f64.
 double GradientNorm(const RunResult& result);
 

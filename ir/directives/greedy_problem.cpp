@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "ir/cost/resource_model.h"
+#include "ir/dag/region_body.h"
 #include "ir/directives/recompute.h"
 #include "ir/support/result.h"
 
@@ -68,21 +69,6 @@ class Builder {
     return context_.compute[region][copy][static_cast<size_t>(pass)];
   }
 
-  const Body& BodyOf(TemplateId t) const {
-    const NodeTemplate& node = dag_.templates[t];
-    const Region& region = context_.regions.regions[node.region];
-    switch (node.pass) {
-      case Pass::kF:
-        return region.forward;
-      case Pass::kR:
-        return region.recompute;
-      case Pass::kBI:
-        return region.backward_input;
-      default:
-        return region.backward_weight;
-    }
-  }
-
   int64_t StageOf(TemplateId t) const {
     for (const TagInstance& tag : dag_.templates[t].tags) {
       if (tag.name == context_.stage_tag) return tag.index;
@@ -111,7 +97,8 @@ class Builder {
 
   Picoseconds CostOf(TemplateId t) const {
     const NodeTemplate& node = dag_.templates[t];
-    const Picoseconds own = node.cost >= 0 ? node.cost : BodyCost(KindOf(node), BodyOf(t));
+    const Picoseconds own =
+        node.cost >= 0 ? node.cost : BodyCost(KindOf(node), BodyOf(context_.regions, node));
     return SaturatingAdd(own, accumulates_[t]);
   }
 

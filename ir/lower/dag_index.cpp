@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/dag/region_body.h"
 #include "ir/dag/stage_copies.h"
 #include "ir/support/result.h"
 
@@ -34,21 +35,6 @@ DagIndex::DagIndex(const Dag& d, const RegionGraph& r, const Program& program, J
   for (const TemplateEdge& edge : dag.edges) predecessors_[next[edge.to]++] = edge.from;
 }
 
-const Body& DagIndex::BodyOf(const NodeTemplate& node) const {
-  const Region& region = regions.regions[node.region];
-  switch (node.pass) {
-    case Pass::kF:
-      return region.forward;
-    case Pass::kR:
-      return region.recompute;
-    case Pass::kBI:
-      return region.backward_input;
-    case Pass::kBW:
-      return region.backward_weight;
-    default:
-      PIPER_CHECK(false, node.name);
-      return region.forward;
-  }
-}
+const Body& DagIndex::BodyOf(const NodeTemplate& node) const { return ir::BodyOf(regions, node); }
 
 }  // namespace piper::ir
