@@ -127,20 +127,7 @@ TEST(CodegenBuild, TwentyStepsAreBitwiseThoseOfTheInterpreter) {
 
 TEST(CodegenBuild, HostileNamesCompileAndRun) {
   Scratch scratch;
-  test::JobNames names;
-  names.embed_body = "while";
-  names.embed_weight = "EOF";
-  names.head_body = "x(){} int main(){return 1;} void y";
-  names.head_input = "\xc3\xa9t\xc3\xa9\n#define float double\n";
-  names.head_weight = "__builtin_trap";
-  names.table = "\"); system(\"true\"); (\"";
-  names.projection = "line\nbreak\\";
-  names.stream = "*/ int evil; /*";
-  names.task = "F \?\?/\nint evil2;";
-  names.origin = "a\\\nint evil3;.piper:1:1";
-  names.operation = "%s%n\"\n";
-  names.job = "job\"\\";
-  Status status = Build(*test::MakeSmallJob(names), scratch / "out");
+  Status status = Build(*test::MakeSmallJob(test::HostileNames()), scratch / "out");
   ASSERT_TRUE(status.ok()) << status.error();
   status = RunProgram({scratch / "out/train", "--quiet", "--steps", "2"}, scratch / "log");
   EXPECT_TRUE(status.ok()) << status.error();

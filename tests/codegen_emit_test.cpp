@@ -171,25 +171,8 @@ TEST(CodegenEmit, TheSameJobGivesTheSameBytes) {
   }
 }
 
-test::JobNames Hostile() {
-  test::JobNames names;
-  names.embed_body = "while";
-  names.embed_weight = "EOF";
-  names.head_body = "x(){} int main(){return 1;} void y";
-  names.head_input = "\xc3\xa9t\xc3\xa9\n#define float double\n";
-  names.head_weight = "__builtin_trap";
-  names.table = "\"); system(\"true\"); (\"";
-  names.projection = "line\nbreak\\";
-  names.stream = "*/ int evil; /*";
-  names.task = "F \?\?/\nint evil2;";
-  names.origin = "a\\\nint evil3;.piper:1:1";
-  names.operation = "%s%n\"\n";
-  names.job = "job\"\0x\\";
-  return names;
-}
-
 TEST(CodegenEmit, HostileNamesStayDataAndWords) {
-  const auto storage = test::MakeSmallJob(Hostile());
+  const auto storage = test::MakeSmallJob(test::HostileNames());
   const Emitted emitted = EmitSmall(*storage);
   const std::string role0 = File(emitted, "src/role0.cpp"), role1 = File(emitted, "src/role1.cpp");
   EXPECT_NE(role0.find("void while_body(BodyContext& context)"), std::string::npos);

@@ -147,6 +147,23 @@ void FillHeader(JobStorage& storage, const std::string& name) {
 
 }  // namespace
 
+JobNames HostileNames() {
+  JobNames names;
+  names.embed_body = "while";
+  names.embed_weight = "EOF";
+  names.head_body = "x(){} int main(){return 1;} void y";
+  names.head_input = "\xc3\xa9t\xc3\xa9\n#define float double\n";
+  names.head_weight = "__builtin_trap";
+  names.table = "\"); system(\"true\"); (\"";
+  names.projection = "line\nbreak\\";
+  names.stream = "*/ int evil; /*";
+  names.task = "F \?\?/\nint evil2;";
+  names.origin = "a\\\nint evil3;.piper:1:1";
+  names.operation = "%s%n\"\n";
+  names.job = "job\"\\";
+  return names;
+}
+
 std::unique_ptr<JobStorage> MakeSmallJob(const JobNames& names) {
   auto storage = std::make_unique<JobStorage>();
   FillHeader(*storage, names.job);

@@ -20,6 +20,9 @@ struct JobNames {
   std::string job = "small";
 };
 
+// Every name holds what would break a literal, a comment or an identifier of the generated text.
+JobNames HostileNames();
+
 constexpr int64_t kBatch = 2, kSequence = 8, kVocab = 256, kWidth = 16;  // samples a microbatch, ..
 
 std::unique_ptr<ir::JobStorage> MakeSmallJob(const JobNames& names = {});

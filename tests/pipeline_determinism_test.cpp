@@ -8,21 +8,9 @@
 namespace piper::testing {
 namespace {
 
-TrainText Pipeline(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp,
-                   int64_t m) {
-  TrainText text;
-  text.model = model;
-  text.schedule = schedule;
-  text.p = p;
-  text.v = v;
-  text.dp = dp;
-  text.m = m;
-  return text;
-}
-
 TEST(PipelineDeterminism, TwoBuildsGiveTheSameText) {
-  for (TrainText text : {Pipeline("gpt", "one_f_one_b", 4, 1, 2, 4),
-                         Pipeline("skip", "interleaved", 2, 2, 2, 4), Pipeline("llama", "", 1, 1, 4, 2)}) {
+  for (TrainText text : {Layout("gpt", "one_f_one_b", 4, 1, 2, 4), Layout("skip", "interleaved", 2, 2, 2, 4),
+                         Layout("llama", "", 1, 1, 4, 2)}) {
     text.zero = text.dp > 1 ? "zero 0 [*] as dp { bucket 2 KiB }" : "";
     text.train = "  clip 1.0\n";
     std::unique_ptr<Compiled> a = Compile(text.Text()), b = Compile(text.Text());
@@ -50,7 +38,7 @@ fn alternate_like_mad(stage_number: int, ranks: int, count: int) -> schedule {
   for i in count - ahead..count { B[stage = stage_number, mb = i] }
 }
 )";
-  TrainText text = Pipeline("gpt", "one_f_one_b", 4, 1, 2, 8);
+  TrainText text = Layout("gpt", "one_f_one_b", 4, 1, 2, 8);
   std::string theirs = text.Text();
   std::string copy = theirs;
   const std::string call = "schedules.one_f_one_b(";
@@ -68,7 +56,7 @@ fn alternate_like_mad(stage_number: int, ranks: int, count: int) -> schedule {
 }
 
 TEST(PipelineDeterminism, TwoRunsGiveTheSameBits) {
-  TrainText text = Pipeline("gpt_dropout", "one_f_one_b", 2, 1, 2, 4);
+  TrainText text = Layout("gpt_dropout", "one_f_one_b", 2, 1, 2, 4);
   std::unique_ptr<Compiled> compiled = Compile(text.Text());
   ASSERT_TRUE(compiled->ok()) << compiled->Messages();
   RunResult a = RunJob(compiled->job(), 3), b = RunJob(compiled->job(), 3);
@@ -80,9 +68,8 @@ TEST(PipelineDeterminism, TwoRunsGiveTheSameBits) {
 // Tasks start late at random: messages and reductions arrive in other orders, the numbers do not change;
 // poisoned slots show that nothing is read after its release.
 TEST(PipelineDeterminism, RandomDelaysChangeNoBit) {
-  for (TrainText text :
-       {Pipeline("gpt", "one_f_one_b", 4, 1, 1, 4), Pipeline("skip", "interleaved", 2, 2, 2, 2),
-        Pipeline("llama", "gpipe", 2, 1, 2, 4)}) {
+  for (TrainText text : {Layout("gpt", "one_f_one_b", 4, 1, 1, 4), Layout("skip", "interleaved", 2, 2, 2, 2),
+                         Layout("llama", "gpipe", 2, 1, 2, 4)}) {
     text.zero = text.dp > 1 ? "zero 0 [*] as dp { bucket 2 KiB }" : "";
     text.train = "  clip 0.5\n";
     std::unique_ptr<Compiled> compiled = Compile(text.Text());

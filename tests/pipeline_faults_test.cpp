@@ -9,13 +9,7 @@ namespace piper::testing {
 namespace {
 
 TrainText Base(const std::string& model, int64_t p, int64_t dp, int64_t m) {
-  TrainText text;
-  text.model = model;
-  text.schedule = "one_f_one_b";
-  text.p = p;
-  text.dp = dp;
-  text.m = m;
-  return text;
+  return Layout(model, "one_f_one_b", p, 1, dp, m);
 }
 
 TEST(PipelineFaults, EveryInjectedFaultIsCaught) {

@@ -10,22 +10,10 @@
 namespace piper::testing {
 namespace {
 
-TrainText Base(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp,
-               int64_t m) {
-  TrainText text;
-  text.model = model;
-  text.schedule = schedule;
-  text.p = p;
-  text.v = v;
-  text.dp = dp;
-  text.m = m;
-  return text;
-}
-
 TEST(PipelineLayouts, UnevenCutsAreExactCovers) {
   for (const char* cut : {"[embed, 6 * layer, head]", "[embed + 5 * layer, layer, head]",
                           "[embed + layer, layer, 4 * layer + head]"}) {
-    TrainText text = Base("gpt", "one_f_one_b", 3, 1, 1, 4);
+    TrainText text = Layout("gpt", "one_f_one_b", 3, 1, 1, 4);
     text.cut = cut;
     ExpectEqualToReference(text);
     std::unique_ptr<Compiled> compiled = Compile(text.Text());
@@ -36,7 +24,7 @@ TEST(PipelineLayouts, UnevenCutsAreExactCovers) {
     }
     EXPECT_EQ(names.size(), compiled->program->model.parameters.size()) << cut;
   }
-  TrainText skip = Base("skip", "gpipe", 4, 1, 2, 2);
+  TrainText skip = Layout("skip", "gpipe", 4, 1, 2, 2);
   skip.cut = "[embed + 4 * layer, layer, layer, aux + head]";
   ExpectEqualToReference(skip);
 }
@@ -44,7 +32,7 @@ TEST(PipelineLayouts, UnevenCutsAreExactCovers) {
 TEST(PipelineLayouts, CutsThatDoNotCoverAreRefused) {
   for (const char* cut :
        {"[embed, 5 * layer, head]", "[embed, 7 * layer, head]", "[embed, 6 * layer, 2 * head]"}) {
-    TrainText text = Base("gpt", "one_f_one_b", 3, 1, 1, 4);
+    TrainText text = Layout("gpt", "one_f_one_b", 3, 1, 1, 4);
     text.cut = cut;
     EXPECT_TRUE(Compile(text.Text())->Has(ir::DiagKind::kBadCut)) << cut;
   }
@@ -55,7 +43,7 @@ TEST(PipelineLayouts, BucketsOfAnySize) {
   for (const char* zero : {"", "zero 0 [*] as dp { bucket 1 B }", "zero 0 [*] as dp { bucket 1 KiB }",
                            "zero 0 [*] as dp { bucket 10 KiB }", "zero 0 [*] as sync { bucket 1 MiB }",
                            "zero 0 [layer = 0..3] as dp { bucket 4 KiB }"}) {
-    TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 4);
+    TrainText text = Layout("gpt", "one_f_one_b", 2, 1, 2, 4);
     text.zero = zero;
     ExpectEqualToReference(text);
     std::unique_ptr<Compiled> compiled = Compile(text.Text());
@@ -68,7 +56,7 @@ TEST(PipelineLayouts, BucketsOfAnySize) {
 TEST(PipelineLayouts, FrozenParameters) {
   for (const char* frozen :
        {"freeze [layer = 0..2]", "freeze [layer = 3]", "freeze [attn]", "freeze [layer]"}) {
-    TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 2);
+    TrainText text = Layout("gpt", "one_f_one_b", 2, 1, 2, 2);
     text.directives = std::string("  ") + frozen;
     ExpectEqualToReference(text);
     std::unique_ptr<Compiled> compiled = Compile(text.Text());
@@ -77,7 +65,7 @@ TEST(PipelineLayouts, FrozenParameters) {
     EXPECT_LT(run.gradients.size(), run.parameters.size()) << frozen;
   }
   // The lowest stage has nothing to learn: no backward pass reaches it.
-  TrainText text = Base("llama", "gpipe", 4, 1, 1, 2);
+  TrainText text = Layout("llama", "gpipe", 4, 1, 1, 2);
   text.directives = "  let low = [embed] or [layer = 0..2]\n  freeze low";
   ExpectEqualToReference(text);
 }
@@ -91,7 +79,7 @@ TEST(PipelineLayouts, OptimizersGroupsAndClipping) {
         "momentum "
         "= 0.5) where [layer = 0..3]\n  optimizer adamw(lr = 1e-3, names = [\"*.norm.*\", \"wpe\"])"}) {
     for (const char* clip : {"", "  clip 0.25\n", "  clip 1000.0\n"}) {
-      TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 2);
+      TrainText text = Layout("gpt", "one_f_one_b", 2, 1, 2, 2);
       text.optimizer = optimizer;
       text.train = clip;
       text.steps = 3;
@@ -102,7 +90,7 @@ TEST(PipelineLayouts, OptimizersGroupsAndClipping) {
 
 // Verification takes each parameter's optimizer from the lowered job, so who gets which is checked by hand.
 TEST(PipelineLayouts, EveryParameterHasItsOptimizer) {
-  TrainText text = Base("gpt", "one_f_one_b", 2, 1, 1, 2);
+  TrainText text = Layout("gpt", "one_f_one_b", 2, 1, 1, 2);
   text.optimizer =
       "optimizer adamw(lr = 1e-2, weight_decay = 0.1, matrices_only = true)\n  optimizer sgd(lr = 0.05, "
       "weight_decay = "
@@ -161,7 +149,7 @@ TEST(PipelineLayouts, MergedStreamsThatStayLegal) {
   for (const char* stream :
        {"stream [dp.reduce] on compute", "stream [dp.reduce] on sync", "stream [send] on wire",
         "stream [loss.reduce] on other", "stream [tie.reduce] on compute"}) {
-    TrainText text = Base("gpt", "gpipe", 2, 1, 2, 4);
+    TrainText text = Layout("gpt", "gpipe", 2, 1, 2, 4);
     text.directives = std::string("  ") + stream;
     ExpectEqualToReference(text);
   }
@@ -170,7 +158,7 @@ TEST(PipelineLayouts, MergedStreamsThatStayLegal) {
 // Backward passes that are not ascending are another expression: the reference follows it, and a warning says
 // so.
 TEST(PipelineLayouts, OtherBackwardOrders) {
-  TrainText text = Base("gpt", "", 2, 1, 2, 4);
+  TrainText text = Layout("gpt", "", 2, 1, 2, 4);
   text.directives =
       "  cut embed, layer, head into 2 as stage\n"
       "  for s in 0..2 {\n    place [stage = s] on pp[s]\n    order on pp[s] {\n      for i in 0..4 { "
@@ -205,7 +193,7 @@ TEST(PipelineLayouts, LanesFusedStepsAndBarriers) {
       "steps \"4*F 4*B\"",
   };
   for (const char* order : orders) {
-    TrainText text = Base("gpt", "", 2, 1, 2, 4);
+    TrainText text = Layout("gpt", "", 2, 1, 2, 4);
     text.directives = "  for s in 0..2 { order on pp[s] {\n" + std::string(order) + "\n} }";
     std::unique_ptr<Compiled> compiled = Compile(text.Text());
     ASSERT_TRUE(compiled->ok()) << order << "\n" << compiled->Messages();
@@ -216,15 +204,15 @@ TEST(PipelineLayouts, LanesFusedStepsAndBarriers) {
 // m = 1 everywhere, also with more stages than work.
 TEST(PipelineLayouts, OneMicrobatch) {
   for (const char* schedule : {"gpipe", "one_f_one_b"}) {
-    ExpectEqualToReference(Base("gpt", schedule, 8, 1, 1, 1));
-    ExpectEqualToReference(Base("skip", schedule, 4, 1, 2, 1));
+    ExpectEqualToReference(Layout("gpt", schedule, 8, 1, 1, 1));
+    ExpectEqualToReference(Layout("skip", schedule, 4, 1, 2, 1));
   }
-  ExpectEqualToReference(Base("llama", "interleaved", 1, 8, 1, 1));
+  ExpectEqualToReference(Layout("llama", "interleaved", 1, 8, 1, 1));
 }
 
 // Devices of different kinds and links have programs of their own (their costs differ), and learn the same.
 TEST(PipelineLayouts, DevicesThatDiffer) {
-  TrainText text = Base("gpt", "one_f_one_b", 2, 1, 2, 4);
+  TrainText text = Layout("gpt", "one_f_one_b", 2, 1, 2, 4);
   text.zero = "zero 0 [*] as dp { bucket 8 KiB }";
   std::string program = text.Text();
   const std::string machine = "topologies.local(ranks = 4)";
@@ -251,7 +239,7 @@ TEST(PipelineLayouts, DevicesThatDiffer) {
 // The interleaved order takes groups of p microbatches; where they do not come out even, some are larger.
 TEST(PipelineLayouts, InterleavedOfAnyNumberOfMicrobatches) {
   for (int64_t m : {1, 2, 3, 5, 6, 7}) {
-    TrainText text = Base("gpt", "interleaved", 4, 2, 1, 4);
+    TrainText text = Layout("gpt", "interleaved", 4, 2, 1, 4);
     text.m = m;
     text.batch = m;
     std::unique_ptr<Compiled> compiled = Compile(text.Text());

@@ -17,13 +17,8 @@ std::vector<TrainText> Matrix(const std::string& model) {
     for (int64_t dp : {1, 2}) {
       for (int64_t m : {1, 2, 4, 8}) {
         for (const char* schedule : {"gpipe", "one_f_one_b", "interleaved"}) {
-          TrainText text;
-          text.model = model;
-          text.schedule = schedule;
-          text.p = p;
-          text.dp = dp;
-          text.m = m;
-          text.v = text.schedule == "interleaved" ? 2 : 1;
+          const int64_t v = std::string(schedule) == "interleaved" ? 2 : 1;
+          TrainText text = Layout(model, schedule, p, v, dp, m);
           if (text.v > 1 && m % p != 0) continue;
           cases.push_back(text);
         }

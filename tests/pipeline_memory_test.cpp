@@ -13,13 +13,7 @@ namespace {
 std::vector<TrainText> Cases() {
   std::vector<TrainText> cases;
   auto add = [&](const char* model, const char* schedule, int64_t p, int64_t v, int64_t dp, int64_t m) {
-    TrainText text;
-    text.model = model;
-    text.schedule = schedule;
-    text.p = p;
-    text.v = v;
-    text.dp = dp;
-    text.m = m;
+    TrainText text = Layout(model, schedule, p, v, dp, m);
     if (dp > 1) text.zero = "zero 0 [*] as dp { bucket 3 KiB }";
     cases.push_back(text);
   };

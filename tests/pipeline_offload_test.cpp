@@ -100,10 +100,7 @@ TEST(Offload, LearnsWhatTheReferenceLearns) {
     }
   }
   for (const Case& c : cases) {
-    TrainText text;
-    text.model = c.model;
-    text.schedule = c.schedule;
-    text.p = c.p, text.v = c.v, text.dp = c.dp, text.m = c.m;
+    TrainText text = Layout(c.model, c.schedule, c.p, c.v, c.dp, c.m);
     text.batch = 2 * c.m * c.dp;
     const std::string freezes = std::string(c.directives).find("freeze") == std::string::npos
                                     ? ""

@@ -108,10 +108,7 @@ TEST(Recompute, LearnsWhatTheReferenceLearns) {
     }
   }
   for (const Case& c : cases) {
-    TrainText text;
-    text.model = c.model;
-    text.schedule = c.schedule;
-    text.p = c.p, text.v = c.v, text.dp = c.dp, text.m = c.m;
+    TrainText text = Layout(c.model, c.schedule, c.p, c.v, c.dp, c.m);
     text.batch = 2 * c.m * c.dp;
     std::unique_ptr<Compiled> without = MustCompile(text.Text());
     text.directives = c.directives;

@@ -78,13 +78,7 @@ TEST(PipelineSabotage, EveryReduceAndAccumulateOfATiedGptIsNeeded) {
 }
 
 TEST(PipelineSabotage, EveryReduceAndAccumulateOfThreeUsesAndTwoLossesIsNeeded) {
-  TrainText text;
-  text.model = "skip";
-  text.schedule = "interleaved";
-  text.p = 2;
-  text.v = 2;
-  text.dp = 2;
-  text.m = 2;
+  TrainText text = Layout("skip", "interleaved", 2, 2, 2, 2);
   EXPECT_GE(Sabotage(text.Text(), "skip"), 10);
 }
 

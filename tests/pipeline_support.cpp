@@ -106,6 +106,18 @@ std::string TrainText::Text() const {
   return out.str();
 }
 
+TrainText Layout(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp,
+                 int64_t m) {
+  TrainText text;
+  text.model = model;
+  text.schedule = schedule;
+  text.p = p;
+  text.v = v;
+  text.dp = dp;
+  text.m = m;
+  return text;
+}
+
 std::string TrainText::Name() const {
   std::ostringstream out;
   out << model << " " << (schedule.empty() ? "unordered" : schedule) << " pp=" << p << " v=" << v

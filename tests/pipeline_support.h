@@ -48,6 +48,8 @@ struct TrainText {
   std::string Text() const;
   std::string Name() const;
 };
+TrainText Layout(const std::string& model, const std::string& schedule, int64_t p, int64_t v, int64_t dp,
+                 int64_t m);
 // The imports and the models of TrainText: `gpt`, `llama` (both tiny), `skip` (skips across stages, branches
 // that meet, two losses, an unused output, a parameter shared by three regions).
 std::string Declarations();

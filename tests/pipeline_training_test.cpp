@@ -30,13 +30,8 @@ class PipelineTraining : public ::testing::Test {
   std::string directory_;
 };
 
-TrainText Layout(const std::string& schedule, int64_t p, int64_t v, int64_t dp, int64_t m) {
-  TrainText text;
-  text.schedule = schedule;
-  text.p = p;
-  text.v = v;
-  text.dp = dp;
-  text.m = m;
+TrainText Clipped(const std::string& schedule, int64_t p, int64_t v, int64_t dp, int64_t m) {
+  TrainText text = Layout("gpt", schedule, p, v, dp, m);
   text.train = "  clip 1.0\n";
   return text;
 }
@@ -44,7 +39,7 @@ TrainText Layout(const std::string& schedule, int64_t p, int64_t v, int64_t dp, 
 TEST_F(PipelineTraining, ResumingContinuesBitForBit) {
   for (const char* optimizer : {"optimizer adamw(lr = warmup(3, 1e-2), weight_decay = 0.1)",
                                 "optimizer sgd(lr = cosine(0.1, total = 6), momentum = 0.9)"}) {
-    TrainText text = Layout("one_f_one_b", 2, 1, 2, 4);
+    TrainText text = Clipped("one_f_one_b", 2, 1, 2, 4);
     text.model = "gpt_dropout";
     text.optimizer = optimizer;
     std::unique_ptr<Compiled> compiled = Compile(text.Text());
@@ -68,7 +63,7 @@ TEST_F(PipelineTraining, ResumingContinuesBitForBit) {
 // Written under one strategy, read under others, from one rank to eight: parameters and optimizer state
 // arrive whole, and the next steps agree within rounding (bit for bit where the expression is the same).
 TEST_F(PipelineTraining, ACheckpointLoadsUnderAnyOtherStrategy) {
-  TrainText writer = Layout("one_f_one_b", 4, 1, 2, 2);
+  TrainText writer = Clipped("one_f_one_b", 4, 1, 2, 2);
   std::unique_ptr<Compiled> compiled = Compile(writer.Text());
   ASSERT_TRUE(compiled->ok()) << compiled->Messages();
   runtime::LocalOptions write;
@@ -81,8 +76,8 @@ TEST_F(PipelineTraining, ACheckpointLoadsUnderAnyOtherStrategy) {
     bool same_expression;
   };
   for (const Case& c :
-       {Case{Layout("gpipe", 2, 1, 2, 2), true}, Case{Layout("interleaved", 2, 2, 2, 2), true},
-        Case{Layout("", 1, 1, 1, 1), false}, Case{Layout("one_f_one_b", 8, 1, 1, 4), false}}) {
+       {Case{Clipped("gpipe", 2, 1, 2, 2), true}, Case{Clipped("interleaved", 2, 2, 2, 2), true},
+        Case{Clipped("", 1, 1, 1, 1), false}, Case{Clipped("one_f_one_b", 8, 1, 1, 4), false}}) {
     std::unique_ptr<Compiled> reader = Compile(c.text.Text());
     ASSERT_TRUE(reader->ok()) << reader->Messages();
     runtime::LocalOptions read;
@@ -101,7 +96,7 @@ TEST_F(PipelineTraining, ACheckpointLoadsUnderAnyOtherStrategy) {
     }
   }
   // Another model's checkpoint is refused by name, not half loaded.
-  TrainText other = Layout("gpipe", 2, 1, 1, 2);
+  TrainText other = Clipped("gpipe", 2, 1, 1, 2);
   other.model = "llama";
   std::unique_ptr<Compiled> wrong = Compile(other.Text());
   ASSERT_TRUE(wrong->ok()) << wrong->Messages();
@@ -123,7 +118,7 @@ TEST_F(PipelineTraining, EvaluationIsTheForwardOfTheTrainingLoss) {
   }
   for (const char* model : {"gpt", "llama", "gpt_dropout"}) {
     for (TrainText text :
-         {Layout("one_f_one_b", 4, 1, 2, 4), Layout("interleaved", 2, 2, 1, 2), Layout("", 1, 1, 1, 1)}) {
+         {Clipped("one_f_one_b", 4, 1, 2, 4), Clipped("interleaved", 2, 2, 1, 2), Clipped("", 1, 1, 1, 1)}) {
       text.model = model;
       text.optimizer = "optimizer sgd(lr = 0.0)";
       text.train = "  eval_every 1\n  eval_batches 1\n";
@@ -260,7 +255,7 @@ runtime::Status RunPoisoned(const Compiled& compiled, uint64_t step, runtime::Lo
 
 TEST_F(PipelineTraining, AValueThatIsNotFiniteIsNamed) {
   for (const char* clip : {"  clip 1.0\n", ""}) {
-    TrainText text = Layout("one_f_one_b", 2, 1, 2, 4);
+    TrainText text = Clipped("one_f_one_b", 2, 1, 2, 4);
     text.model = "skip";
     text.train = clip;
     std::unique_ptr<Compiled> compiled = Compile(text.Text());
@@ -286,7 +281,7 @@ TEST_F(PipelineTraining, AValueThatIsNotFiniteIsNamed) {
 // rank learns of it. No such state is ever saved: the newest checkpoint is that of the step before, and going
 // on from it is going on from there.
 TEST_F(PipelineTraining, AStepThatIsNotFiniteLeavesTheCheckpointBeforeIt) {
-  TrainText text = Layout("one_f_one_b", 2, 1, 2, 4);
+  TrainText text = Clipped("one_f_one_b", 2, 1, 2, 4);
   text.model = "skip";
   text.train = "";
   std::unique_ptr<Compiled> compiled = Compile(text.Text());
@@ -317,7 +312,7 @@ TEST_F(PipelineTraining, AStepThatIsNotFiniteLeavesTheCheckpointBeforeIt) {
 
 // Finite gradients, and a step so long that the parameters are not: the loss only shows it a step later.
 TEST_F(PipelineTraining, ParametersThatAreNotFiniteAreNotSaved) {
-  TrainText text = Layout("one_f_one_b", 2, 1, 1, 4);
+  TrainText text = Clipped("one_f_one_b", 2, 1, 1, 4);
   text.optimizer = "optimizer sgd(lr = 1e39)";
   text.train = "";
   std::unique_ptr<Compiled> compiled = Compile(text.Text());

@@ -12,15 +12,6 @@
 namespace piper::runtime::testing {
 namespace {
 
-float* F(BodyContext& context, int i) { return static_cast<float*>(context.operands[i]); }
-
-LocalOptions Steps(int64_t steps) {
-  LocalOptions options;
-  options.steps = steps;
-  options.execution.stall_seconds = 20;
-  return options;
-}
-
 // A reduction's definition, term by term.
 float FoldOf(FoldKind fold, std::span<const float> terms) {
   if (terms.size() == 1) return terms[0];

@@ -29,15 +29,6 @@ __attribute__((noinline)) void operator delete(void* memory, std::size_t) noexce
 namespace piper::runtime::testing {
 namespace {
 
-float* F(BodyContext& context, int i) { return static_cast<float*>(context.operands[i]); }
-
-LocalOptions Steps(int64_t steps) {
-  LocalOptions options;
-  options.steps = steps;
-  options.execution.stall_seconds = 20;
-  return options;
-}
-
 constexpr Initializer kOnes{1, 0, 0};
 
 // w -> loss = sum w / 4, gradient = w: one rank, no communication.

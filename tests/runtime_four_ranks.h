@@ -40,8 +40,6 @@ class FourRanks {
   Job& job() { return job_.fields; }
 
  private:
-  static float* F(BodyContext& c, int i) { return static_cast<float*>(c.operands[i]); }
-
   static void Forward(BodyContext& c) {  // w, tokens -> out
     static const char* sleep = std::getenv("PIPER_TEST_SLEEP_US");
     if (sleep != nullptr) usleep(static_cast<useconds_t>(std::atoi(sleep)));

@@ -14,16 +14,6 @@
 namespace piper::runtime::testing {
 namespace {
 
-float* F(BodyContext& context, int i) { return static_cast<float*>(context.operands[i]); }
-
-LocalOptions Steps(int64_t steps, bool rendezvous) {
-  LocalOptions options;
-  options.steps = steps;
-  options.execution.stall_seconds = 20;
-  options.rendezvous = rendezvous;
-  return options;
-}
-
 // What of a message the receiver can see before it has posted the receive: nothing, in the rendezvous mode.
 TEST(RuntimeRendezvous, NothingOfAMessageWaitsAtTheOtherEnd) {
   for (bool rendezvous : {false, true}) {

@@ -7,11 +7,24 @@
 #include <string>
 #include <vector>
 
+#include "runtime/local_runner.h"
 #include "runtime/program.h"
 
 namespace piper::runtime::testing {
 
 class TestJob;
+
+// Operand i of a body.
+inline float* F(BodyContext& context, int i) { return static_cast<float*>(context.operands[i]); }
+
+// So many steps; a run that hangs is given up soon.
+inline LocalOptions Steps(int64_t steps, bool rendezvous = false) {
+  LocalOptions options;
+  options.steps = steps;
+  options.execution.stall_seconds = 20;
+  options.rendezvous = rendezvous;
+  return options;
+}
 
 // One role; buffers are placed one after the other. Streams must be filled in order: all tasks of one stream,
 // then Next.
