@@ -77,10 +77,11 @@ std::string Text(const std::string& schedule, int64_t stages, const std::string&
 
 TEST(Arena, OfEveryScheduleIsAsPredicted) {
   int cases = 0;
-  for (const char* schedule : {"gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p", "looped_bfs",
-                               "interleaved", "zbv", "v_half", "v_min", "dualpipe", "dualpipev"}) {
+  for (const char* schedule :
+       {"gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p", "looped_bfs", "interleaved", "interleaved_zb",
+        "zbv", "v_half", "v_min", "dualpipe", "dualpipev"}) {
     const std::string name = schedule;
-    const bool looped = name == "interleaved" || name == "looped_bfs";
+    const bool looped = name == "interleaved" || name == "interleaved_zb" || name == "looped_bfs";
     const bool two = looped || name == "zbv" || name == "v_half" || name == "v_min" || name == "dualpipev";
     for (int64_t p : Soak() ? std::vector<int64_t>{2, 4, 8} : std::vector<int64_t>{2, 4}) {
       for (int64_t dp : Soak() ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{p == 2 ? 2 : 1}) {

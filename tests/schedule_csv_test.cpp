@@ -15,9 +15,11 @@
 #include "ir/schedule_csv/communication.h"
 #include "ir/schedule_csv/from_dag.h"
 #include "ir/schedule_csv/parse.h"
+#include "ir/schedule_csv/spacing.h"
 #include "ir/schedule_csv/to_piper.h"
-#include "ir/schedule_csv/unit_time.h"
+#include "ir/schedule_csv/unshard.h"
 #include "tests/schedules_support.h"
+#include "tools/known_schedule.h"
 
 namespace piper {
 namespace {
@@ -78,8 +80,20 @@ std::optional<csv::Export> Export(const std::string& program_text, std::string* 
   return exported;
 }
 
-// CSV -> .piper -> plan -> CSV.
-void ExpectRoundTrip(const std::string& text) {
+// All that PyTorch's runtime adds to a schedule, for stages that are all sharded.
+std::string Lowered(const csv::Table& table, const csv::Extent& extent, size_t active = csv::kActiveStages) {
+  csv::Communication all;
+  all.reduced.assign(static_cast<size_t>(extent.stages), true);
+  all.waits = true;
+  all.active_stages = active;
+  return csv::TableText(csv::WithCommunication(table, extent, all));
+}
+
+enum class Form { kDense, kSpaced, kLowered };
+
+// CSV -> .piper -> plan -> CSV: the same bytes, whether the .piper lists steps or calls a schedule of the
+// library.
+void ExpectRoundTrip(const std::string& text, Form form = Form::kDense) {
   Imported imported = Import(text);
   ASSERT_TRUE(imported.extent) << imported.errors << text;
   const std::string piper = csv::ToPiper(*imported.table, *imported.extent, "x", "");
@@ -90,7 +104,16 @@ void ExpectRoundTrip(const std::string& text) {
   std::string errors;
   std::optional<csv::Export> exported = Export(piper, &errors);
   ASSERT_TRUE(exported) << errors << piper;
-  EXPECT_EQ(csv::TableText(exported->table), csv::TableText(WithoutIdleCells(*imported.table))) << piper;
+  if (form == Form::kLowered) {
+    EXPECT_EQ(Lowered(exported->table, exported->extent), text) << piper;
+  } else {
+    EXPECT_EQ(csv::TableText(exported->table), csv::TableText(WithoutIdleCells(*imported.table))) << piper;
+  }
+  if (form == Form::kSpaced) {
+    EXPECT_EQ(csv::TableText(csv::WithSpacing(exported->table, exported->extent,
+                                              tools::SpacingOf(exported->table, exported->extent))),
+              text);
+  }
   EXPECT_EQ(exported->extent.rank_of, imported.extent->rank_of);
   EXPECT_EQ(exported->extent.microbatches, imported.extent->microbatches);
 }
@@ -170,6 +193,20 @@ TEST(ScheduleCsv, WhatIsNoScheduleIsRefusedWhereItStands) {
       {"0F0,0B0\n1RECV_F0,1F0,1B0", "1RECV_F0 has no 0SEND_F0"},
       {"0F0,0B0,0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD has no 0REDUCE_GRAD"},
       {"0F0,0UNSHARD,1UNSHARD,0B0", "error: stage 1 has no F"},
+      {"0F0,0UNSHARD,0B0", "x.csv:1:1: error: 0F0 where the parameters of stage 0 are not gathered"},
+      {"0UNSHARD,0F0,0UNSHARD,0B0",
+       "x.csv:1:14: error: 0UNSHARD where the parameters of stage 0 are gathered "
+       "already"},
+      {"0UNSHARD,0F0,0RESHARD,0RESHARD,0UNSHARD,0B0",
+       "x.csv:1:23: error: 0RESHARD where the parameters of stage 0 are not gathered"},
+      {"0UNSHARD,0F0,0RESHARD,0B0",
+       "x.csv:1:23: error: 0B0 where the parameters of stage 0 are not gathered"},
+      {"0F0,0F1,0B0,0REDUCE_GRAD,0B1", "x.csv:1:13: error: 0REDUCE_GRAD stands before 0B1"},
+      {"0F0,0I0,0WAIT_REDUCE_GRAD,0W0,0REDUCE_GRAD", "0WAIT_REDUCE_GRAD stands before 0REDUCE_GRAD"},
+      {"0SEND_F0,0F0,0B0\n1RECV_F0,1F0,1B0", "x.csv:1:1: error: 0SEND_F0 stands before 0F0"},
+      {"0F0,0SEND_F0,0B0\n1F0,1RECV_F0,1B0", "x.csv:2:1: error: 1F0 stands before 1RECV_F0"},
+      {"0F0,0RECV_B0,0B0\n1F0,1SEND_B0,1B0", "x.csv:2:5: error: 1SEND_B0 stands before 1B0"},
+      {"0F0,0WAIT_SEND_F0,0SEND_F0,0B0\n1RECV_F0,1F0,1B0", "0WAIT_SEND_F0 stands before 0SEND_F0"},
       {"0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0",
        "x.csv:1:5: error: the ranks wait for each other: rank 0 waits at 0B0 for stage 1's"},
       {"0F0,999999F999999", "error: stage 1 stands on no rank"},
@@ -264,108 +301,152 @@ TEST(ScheduleCsv, AnyPlacement) {
 
 // ---- PyTorch's classes
 
-TEST(ScheduleCsv, GoldensGoBothWays) {
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
-    const std::string name = entry.path().filename();
-    if (name == "digests.csv") continue;
-    SCOPED_TRACE(name);
-    ++files;
-    ExpectRoundTrip(Contents(entry.path()));
-  }
-  EXPECT_EQ(files, 14) << "two of each class";
-}
-
-// The empty cells of LoopedBFS and ZBV are those of unit time. (Interleaved1F1B spaces its end,
-// InterleavedZeroBubble its beginning, by rules of their own; GPipe, 1F1B and DualPipeV list no empty cells.)
-TEST(ScheduleCsv, IdleCellsAreThoseOfUnitTime) {
-  for (const char* name : {"ScheduleLoopedBFS_p2_v2_m4", "ScheduleLoopedBFS_p4_v2_m8",
-                           "ScheduleZBVZeroBubble_p2_v2_m4", "ScheduleZBVZeroBubble_p4_v2_m8"}) {
-    const std::string text = Contents(std::string(kGoldens) + "/" + name + ".csv");
-    const Imported imported = Import(text);
-    ASSERT_TRUE(imported.extent) << name;
-    EXPECT_EQ(csv::TableText(csv::WithIdleCells(WithoutIdleCells(*imported.table), *imported.extent)), text)
-        << name;
-  }
-}
-
-// Schedules that PyTorch has and the library has not, or not in this order.
+// A schedule that PyTorch has in another order than the library.
 constexpr char kUserSchedules[] = R"(
 // LoopedBFS: backwards begin with the last microbatch.
 fn looped_from_the_end(r: int, p: int, v: int, m: int) -> schedule {
   for c in 0..v { for i in 0..m { F[stage = c * p + r, mb = i] } }
   for c in reversed(0..v) { for i in reversed(0..m) { B[stage = c * p + r, mb = i] } }
 }
-// InterleavedZeroBubble: interleaved, with half the extra warm-up; rank r owes r weight gradients.
-fn interleaved_zero_bubble(r: int, p: int, v: int, m: int) -> schedule {
-  let warm = (v - 1) * p + p - 1 - r
-  var backward = queue[sel]
-  var owed = queue[sel]
-  var done = 0
-  fn at(k: int, back: bool) -> sel {
-    let c = div(k, p) % v
-    [stage = (if back { v - 1 - c } else { c }) * p + r, mb = div(k, v * p) * p + k % p]
-  }
-  let n = v * m
-  for k in 0..min(warm, n) { at(k, false)[F] }
-  for k in 0..n {
-    if warm + k < n { at(warm + k, false)[F] }
-    at(k, true)[BI]
-    owed.push(at(k, true)[BW])
-    if k >= r { owed.pop() }
-  }
-  for w in owed { w }
-}
 )";
+
+// A row of the goldens: class, p, v, m, and what else it has.
+struct PyTorchCase {
+  std::string name;
+  int p = 0, v = 0, m = 0;
+  std::vector<std::string> fields;
+};
+
+PyTorchCase CaseOf(const std::string& line) {
+  PyTorchCase result;
+  std::istringstream in(line);
+  std::string p, v, m;
+  for (std::string* field : {&result.name, &p, &v, &m}) EXPECT_TRUE(std::getline(in, *field, ',')) << line;
+  result.p = std::stoi(p);
+  result.v = std::stoi(v);
+  result.m = std::stoi(m);
+  for (std::string field; std::getline(in, field, ',');) result.fields.push_back(field);
+  return result;
+}
+
+// The same schedule from text, on a chain of stages.
+std::string ProgramOf(const PyTorchCase& c) {
+  Schedule schedule;
+  schedule.v = c.v;
+  bool ours = false;
+  if (c.name == "ScheduleGPipe") schedule.name = "gpipe";
+  if (c.name == "Schedule1F1B") schedule.name = "one_f_one_b";
+  if (c.name == "ScheduleInterleaved1F1B") schedule = {"interleaved", Shape::kLooped, c.v, true};
+  if (c.name == "ScheduleInterleavedZeroBubble") schedule = {"interleaved_zb", Shape::kLooped, c.v, true};
+  if (c.name == "ScheduleZBVZeroBubble") schedule = {"zbv", Shape::kV, 2};
+  if (c.name == "ScheduleDualPipeV") schedule = {"dualpipev", Shape::kV, 2};
+  if (c.name == "ScheduleLoopedBFS") schedule = {"looped_from_the_end", Shape::kLooped, c.v, ours = true};
+  EXPECT_FALSE(schedule.name.empty()) << c.name;
+  const ::piper::Row costs{schedule.name, c.p, c.m, 1, 1, 1, -1, 0, 0, {}, {}};
+  std::string text = ChainProgram(schedule, c.p, c.m, Costs(costs), kIdealMachine);
+  if (ours) {
+    const std::string library = "schedules." + schedule.name;
+    text.replace(text.find(library), library.size(), schedule.name);
+    text += kUserSchedules;
+  }
+  return text;
+}
+
+TEST(ScheduleCsv, GoldensGoBothWays) {
+  int spaced = 0, lowered = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind("Schedule", 0) != 0) continue;
+    SCOPED_TRACE(name);
+    const bool is_lowered = name.find(".lowered.csv") != std::string::npos;
+    ++(is_lowered ? lowered : spaced);
+    ExpectRoundTrip(Contents(entry.path()), is_lowered ? Form::kLowered : Form::kSpaced);
+  }
+  EXPECT_EQ(spaced, 14) << "two of each class";
+  EXPECT_EQ(lowered, 14);
+}
+
+// By hand: a rank of three stages that may hold two. The pair at the end is never cut: it gathers a third.
+TEST(ScheduleCsv, StagesAreGatheredBeforeTheyAreNeeded) {
+  const auto unsharded = [](const char* row, size_t active) {
+    return csv::TableText(csv::WithUnsharding(*Import(row).table, active));
+  };
+  const char* row = "0F0,1F0,2F0,2B0,1B0,0B0";
+  EXPECT_EQ(
+      unsharded(row, 1),
+      "0UNSHARD,0F0,0RESHARD,1UNSHARD,1F0,1RESHARD,2UNSHARD,2F0,2B0,2RESHARD,1UNSHARD,1B0,1RESHARD,0UNSHARD,"
+      "0B0,0RESHARD\n");
+  EXPECT_EQ(
+      unsharded(row, 2),
+      "0UNSHARD,1UNSHARD,0F0,0RESHARD,2UNSHARD,1F0,2F0,2B0,2RESHARD,0UNSHARD,1B0,1RESHARD,0B0,0RESHARD\n");
+  EXPECT_EQ(unsharded(row, 3),
+            "0UNSHARD,1UNSHARD,2UNSHARD,0F0,1F0,2F0,2B0,2RESHARD,1B0,1RESHARD,0B0,0RESHARD\n");
+  EXPECT_EQ(
+      unsharded("0F0,1F0,0F1,2F0,1F1,2F1,2B0,1B0,2B1,(0F2;1B1)OVERLAP_F_B,0B0,0B1", 2),
+      "0UNSHARD,1UNSHARD,0F0,1F0,1RESHARD,2UNSHARD,0F1,0RESHARD,1UNSHARD,2F0,1F1,2F1,2B0,1B0,0UNSHARD,2B1,"
+      "2RESHARD,(0F2;1B1)OVERLAP_F_B,1RESHARD,0B0,0B1,0RESHARD\n");
+}
+
+// A rank may hold fewer stages than it has, or more.
+TEST(ScheduleCsv, UnshardingIsPyTorchs) {
+  std::istringstream rows(Contents(std::string(kGoldens) + "/unshard.csv"));
+  std::string line;
+  std::getline(rows, line);
+  std::getline(rows, line);
+  ASSERT_EQ(line, "class,p,v,m,active,lowered");
+  int checked = 0;
+  std::string last_case;
+  std::optional<csv::Export> exported;
+  while (std::getline(rows, line)) {
+    const PyTorchCase c = CaseOf(line);
+    if (!Soak() && c.p != 2 && c.p != 4) continue;
+    SCOPED_TRACE(line);
+    if (const std::string key = c.name + std::to_string(c.p) + "," + std::to_string(c.v); key != last_case) {
+      last_case = key;
+      std::string errors;
+      exported = Export(ProgramOf(c), &errors);
+      ASSERT_TRUE(exported) << errors;
+    }
+    const std::string lowered =
+        Lowered(exported->table, exported->extent, static_cast<size_t>(std::stoi(c.fields[0])));
+    EXPECT_EQ(Digest(lowered), c.fields[1]) << lowered;
+    EXPECT_TRUE(Import(lowered).extent);
+    ++checked;
+  }
+  EXPECT_GE(checked, 100);
+}
 
 TEST(ScheduleCsv, SchedulesAreThoseOfPyTorchsClasses) {
   std::istringstream rows(Contents(std::string(kGoldens) + "/digests.csv"));
   std::string line;
   std::getline(rows, line);
   std::getline(rows, line);
-  ASSERT_EQ(line, "class,p,v,m,compute,communication");
+  ASSERT_EQ(line, "class,p,v,m,compute,spaced,communication,lowered");
   std::map<std::string, int> seen;
   while (std::getline(rows, line)) {
-    std::istringstream fields(line);
-    std::string name, p_text, v_text, m_text, compute, communication;
-    for (std::string* field : {&name, &p_text, &v_text, &m_text, &compute, &communication}) {
-      ASSERT_TRUE(std::getline(fields, *field, ','));
-    }
-    const int p = std::stoi(p_text), v = std::stoi(v_text), m = std::stoi(m_text);
-    ++seen[name];
-    if (!Soak() && p != 2 && p != 3 && p != 4) continue;
+    const PyTorchCase c = CaseOf(line);
+    ASSERT_EQ(c.fields.size(), 4u);
+    ++seen[c.name];
+    if (!Soak() && c.p != 2 && c.p != 3 && c.p != 4) continue;
     SCOPED_TRACE(line);
-    Schedule schedule;
-    schedule.v = v;
-    bool ours = false;
-    if (name == "ScheduleGPipe") schedule.name = "gpipe";
-    if (name == "Schedule1F1B") schedule.name = "one_f_one_b";
-    if (name == "ScheduleInterleaved1F1B") schedule = {"interleaved", Shape::kLooped, v, true};
-    if (name == "ScheduleZBVZeroBubble") schedule = {"zbv", Shape::kV, 2};
-    if (name == "ScheduleDualPipeV") schedule = {"dualpipev", Shape::kV, 2};
-    if (name == "ScheduleLoopedBFS") schedule = {"looped_from_the_end", Shape::kLooped, v, ours = true};
-    if (name == "ScheduleInterleavedZeroBubble")
-      schedule = {"interleaved_zero_bubble", Shape::kLooped, v, ours = true};
-    ASSERT_FALSE(schedule.name.empty());
-    const ::piper::Row costs{schedule.name, p, m, 1, 1, 1, -1, 0, 0, {}, {}};
-    std::string text = ChainProgram(schedule, p, m, Costs(costs), kIdealMachine);
-    if (ours) {
-      const std::string library = "schedules." + schedule.name;
-      text.replace(text.find(library), library.size(), schedule.name);
-      text += kUserSchedules;
-    }
     std::string errors;
-    std::optional<csv::Export> exported = Export(text, &errors);
-    ASSERT_TRUE(exported) << errors << text;
+    std::optional<csv::Export> exported = Export(ProgramOf(c), &errors);
+    ASSERT_TRUE(exported) << errors;
     const std::string rows_text = csv::TableText(exported->table);
-    EXPECT_EQ(Digest(rows_text), compute) << rows_text;
-    const std::vector<bool> reduced(static_cast<size_t>(exported->extent.stages), true);
-    const csv::Table listed = csv::WithCommunication(exported->table, exported->extent, reduced, false);
-    EXPECT_EQ(Digest(csv::TableText(listed)), communication) << csv::TableText(listed);
-    ExpectRoundTrip(rows_text);
-    // With communication it is the same schedule.
-    Imported with =
-        Import(csv::TableText(csv::WithCommunication(exported->table, exported->extent, reduced, true)));
+    EXPECT_EQ(Digest(rows_text), c.fields[0]) << rows_text;
+    const std::string spaced = csv::TableText(csv::WithSpacing(
+        exported->table, exported->extent, tools::SpacingOf(exported->table, exported->extent)));
+    EXPECT_EQ(Digest(spaced), c.fields[1]) << spaced;
+    csv::Communication communication;
+    communication.reduced.assign(static_cast<size_t>(exported->extent.stages), true);
+    const std::string listed =
+        csv::TableText(csv::WithCommunication(exported->table, exported->extent, communication));
+    EXPECT_EQ(Digest(listed), c.fields[2]) << listed;
+    const std::string lowered = Lowered(exported->table, exported->extent);
+    EXPECT_EQ(Digest(lowered), c.fields[3]) << lowered;
+    ExpectRoundTrip(spaced, Form::kSpaced);
+    // With all that it makes of a schedule it is the same schedule.
+    const Imported with = Import(lowered);
     ASSERT_TRUE(with.extent) << with.errors;
     EXPECT_EQ(with.extent->rank_of, exported->extent.rank_of);
   }
@@ -386,7 +467,10 @@ TEST(ScheduleCsv, ReducesWhereThePlanDoes) {
             std::to_string(dp) + ")\n}\n",
         &errors);
     EXPECT_TRUE(result) << errors;
-    return csv::TableText(csv::WithCommunication(result->table, result->extent, result->reduced, true));
+    csv::Communication communication;
+    communication.reduced = result->reduced;
+    communication.waits = true;
+    return csv::TableText(csv::WithCommunication(result->table, result->extent, communication));
   };
   EXPECT_EQ(exported(1),
             "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0WAIT_SEND_F0,0RECV_B1,0B1,0WAIT_SEND_F1\n"

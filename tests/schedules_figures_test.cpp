@@ -250,6 +250,32 @@ TEST(ScheduleFigures, InterleavedOfAnyM) {
   }
 }
 
+// Any number of microbatches is legal. From p on a rank idles (p - 1)(F + BI - BW) of a chunk, BW counting at
+// most as much as F and BI; a rank holds what the largest group needs in front of its last chunk.
+TEST(ScheduleFigures, InterleavedZeroBubble) {
+  struct Costs {
+    int f, bi, bw;
+  };
+  for (int p = 1; p <= 6; ++p) {
+    for (int v = 1; v <= 3; ++v) {
+      for (int m = 1; m <= 4 * p; m += Soak() || p <= 2 ? 1 : 3) {
+        for (Costs c : {Costs{1, 1, 1}, Costs{2, 3, 1}, Costs{1, 3, 2}, Costs{3, 1, 2}}) {
+          if (!Soak() && c.f + c.bi + c.bw > 3 && p != 4) continue;
+          std::optional<ir::Plan> plan =
+              PlanRow(Study("interleaved_zb_v" + std::to_string(v), p, m, c.f, c.bi, c.bw));
+          ASSERT_TRUE(plan);
+          const int groups = std::max(1, m / p), largest = (m + groups - 1) / groups;
+          EXPECT_EQ(Peaks(*plan), All(p, std::min(v * m, (v - 1) * largest + p)))
+              << p << " x " << v << " x " << m;
+          if (m < p) continue;
+          EXPECT_EQ(Idle(*plan), All(p, (p - 1) * (c.f + c.bi - std::min({c.f, c.bi, c.bw}))))
+              << p << " x " << v << " x " << m << " at " << c.f << ", " << c.bi << ", " << c.bw;
+        }
+      }
+    }
+  }
+}
+
 TEST(ScheduleFigures, LoopedBreadthFirst) {
   for (int p : {1, 2, 4, 6}) {
     for (int v : {1, 2, 3}) {

@@ -27,7 +27,8 @@ struct Case {
 
 // One unit a stage where there are four stages or more, so that the skip of two layers jumps two stages.
 std::string Text(const Case& c, bool clip) {
-  const bool looped = c.schedule == "interleaved" || c.schedule == "looped_bfs";
+  const bool looped =
+      c.schedule == "interleaved" || c.schedule == "interleaved_zb" || c.schedule == "looped_bfs";
   const bool two = looped || c.schedule == "zbv" || c.schedule == "v_half" || c.schedule == "v_min" ||
                    c.schedule == "dualpipev" || c.schedule == "greedy_v";
   const int64_t stages = looped ? c.p * c.v : two ? 2 * c.p : c.p;
@@ -72,10 +73,10 @@ train {
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   for (const char* schedule :
-       {"gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p", "looped_bfs", "interleaved", "zbv", "v_half",
-        "v_min", "dualpipe", "dualpipev", "greedy_pipeline", "greedy_v"}) {
+       {"gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p", "looped_bfs", "interleaved", "interleaved_zb",
+        "zbv", "v_half", "v_min", "dualpipe", "dualpipev", "greedy_pipeline", "greedy_v"}) {
     const std::string name = schedule;
-    const bool looped = name == "interleaved" || name == "looped_bfs";
+    const bool looped = name == "interleaved" || name == "interleaved_zb" || name == "looped_bfs";
     for (int64_t ranks : {2, 4, 8}) {
       for (int64_t dp : {1, 2}) {
         const int64_t p = ranks / dp;
@@ -113,8 +114,8 @@ TEST_P(Schedules, LearnsWhatTheReferenceLearns) {
 
 INSTANTIATE_TEST_SUITE_P(Library, Schedules,
                          ::testing::Values("gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p", "looped_bfs",
-                                           "interleaved", "zbv", "v_half", "v_min", "dualpipe", "dualpipev",
-                                           "greedy_pipeline", "greedy_v"),
+                                           "interleaved", "interleaved_zb", "zbv", "v_half", "v_min",
+                                           "dualpipe", "dualpipev", "greedy_pipeline", "greedy_v"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The copies of a stage hold the same parameters, gradients and optimizer states after every step.

@@ -104,6 +104,7 @@ TEST(Stdlib, StrategiesBecomePlans) {
         "strategies.gpipe(p = 4, m = 8)", "strategies.one_f_one_b(p = 4, m = 4)",
         "strategies.one_f_one_b(p = 4, m = 1)", "strategies.interleaved(p = 2, v = 2, m = 8)",
         "strategies.interleaved(p = 4, v = 2, m = 4)", "strategies.interleaved(p = 2, v = 4, m = 2)",
+        "strategies.interleaved_zb(p = 2, v = 2, m = 4)",
         "strategies.pipeline_data_parallel(p = 2, dp = 2, m = 4)",
         "strategies.pipeline_by(schedules.gpipe, 4, 4)",
         "strategies.pipeline_data_parallel(2, 2, 2, schedule = schedules.gpipe)"}) {

@@ -214,7 +214,7 @@ TEST_F(ToolsCli, RunPrintsFiguresAndATimelineOf80Columns) {
 }
 
 TEST_F(ToolsCli, SchedulesGoOutAsCsvAndComeBack) {
-  Outcome outcome = Piper({"export", "csv", At("small.piper"), "--no-idle"});
+  Outcome outcome = Piper({"export", "csv", At("small.piper"), "--idle", "none"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out, "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n");
   ASSERT_EQ(Piper({"export", "csv", At("small.piper"), "-o", At("out.csv")}).code, 0);
@@ -256,7 +256,8 @@ TEST_F(ToolsCli, KnownSchedulesAreNamed) {
       {"ScheduleZBVZeroBubble_p4_v2_m8", "  schedules.zbv(rank, ranks, microbatches)\n"},
       {"ScheduleDualPipeV_p4_v2_m8", "  schedules.dualpipev(rank, ranks, microbatches)\n"},
       {"ScheduleLoopedBFS_p4_v2_m8", "if rank == 0 { steps \"8*0F 8*4F 4B7 "},
-      {"ScheduleInterleavedZeroBubble_p4_v2_m8", "if rank == 0 { steps \"4*0F "},
+      {"ScheduleInterleavedZeroBubble_p4_v2_m8",
+       "  schedules.interleaved_zb(rank, ranks, 2, microbatches)\n"},
   };
   for (const auto& [name, part] : cases) {
     const Outcome outcome =
@@ -266,6 +267,30 @@ TEST_F(ToolsCli, KnownSchedulesAreNamed) {
     EXPECT_EQ(Piper({"check", "-"}, outcome.out).code, 0) << name;
     EXPECT_EQ(Piper({"fmt", "-"}, outcome.out).out, outcome.out) << name;
   }
+}
+
+// Files of PyTorch's, in and out again: the same bytes, with idle cells and with all that its runtime adds.
+TEST_F(ToolsCli, PyTorchsFilesComeBack) {
+  for (const char* name :
+       {"ScheduleGPipe_p4_v1_m8", "Schedule1F1B_p4_v1_m8", "ScheduleInterleaved1F1B_p4_v2_m8",
+        "ScheduleInterleavedZeroBubble_p4_v2_m8", "ScheduleLoopedBFS_p4_v2_m8",
+        "ScheduleZBVZeroBubble_p4_v2_m8", "ScheduleDualPipeV_p4_v2_m8"}) {
+    SCOPED_TRACE(name);
+    const std::string golden = std::string("tests/golden/pytorch_schedules/") + name;
+    ASSERT_EQ(Piper({"import", "csv", golden + ".csv", "-o", At("in.piper")}).code, 0);
+    EXPECT_EQ(Piper({"export", "csv", At("in.piper"), "--idle", "pytorch"}).out,
+              test::Contents(golden + ".csv"));
+    ASSERT_EQ(Piper({"import", "csv", golden + ".lowered.csv", "-o", At("in.piper")}).code, 0);
+    EXPECT_EQ(Piper({"export", "csv", At("in.piper"), "--lowered"}).out,
+              test::Contents(golden + ".lowered.csv"));
+  }
+  ASSERT_EQ(Piper({"import", "csv", "tests/golden/pytorch_schedules/ScheduleDualPipeV_p2_v2_m4.csv", "-o",
+                   At("in.piper")})
+                .code,
+            0);
+  const Outcome refused = Piper({"export", "csv", At("in.piper"), "--lowered", "--active-stages", "1"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.err.find("a step of two stages needs 2"), std::string::npos) << refused.err;
 }
 
 TEST_F(ToolsCli, PyTorchsDualPipeVRuns) {
@@ -289,7 +314,18 @@ TEST_F(ToolsCli, BadCsvIsLocated) {
   EXPECT_FALSE(nlohmann::json::parse(outcome.err).empty());
   EXPECT_EQ(Piper({"import", "csv", At("missing.csv")}).code, 74);
   EXPECT_EQ(Piper({"import", "csv", "-"}, "").code, 1);
-  EXPECT_EQ(Piper({"export", "csv", At("small.piper"), "--waits"}).code, 2);
+  for (const std::vector<std::string>& wrong :
+       std::vector<std::vector<std::string>>{{"--waits"},
+                                             {"--unshard"},
+                                             {"--active-stages", "2"},
+                                             {"--lowered", "--active-stages", "0"},
+                                             {"--lowered", "--active-stages", "x"},
+                                             {"--idle", "some"},
+                                             {"--idle", "none", "--comms"}}) {
+    std::vector<std::string> arguments = {"export", "csv", At("small.piper")};
+    arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+    EXPECT_EQ(Piper(arguments).code, 2) << wrong.back();
+  }
   EXPECT_EQ(Piper({"export", "dot", At("small.piper"), "--graph", "picture"}).code, 2);
   EXPECT_EQ(Piper({"export", "csv", At("missing.piper")}).code, 74);
   EXPECT_EQ(Piper({"export", "csv", At("small.piper"), "-o", At("")}).code, 74);

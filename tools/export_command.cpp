@@ -7,12 +7,14 @@
 
 #include "ir/schedule_csv/communication.h"
 #include "ir/schedule_csv/from_dag.h"
+#include "ir/schedule_csv/spacing.h"
 #include "ir/schedule_csv/to_piper.h"
-#include "ir/schedule_csv/unit_time.h"
+#include "ir/schedule_csv/unshard.h"
 #include "tools/commands.h"
 #include "tools/exit_codes.h"
 #include "tools/files.h"
 #include "tools/graph_dot.h"
+#include "tools/known_schedule.h"
 #include "tools/session.h"
 
 namespace piper::tools {
@@ -31,27 +33,73 @@ void DeclareCsv(options::options_description& shown, options::options_descriptio
   shown.add_options()
       ("comms", "with sends and receives, and a REDUCE_GRAD a stage whose gradients are summed over replicas")
       ("waits", "with --comms: also the WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD of newer PyTorch versions")
-      ("no-idle", "leave out the empty cells of time steps in which a rank waits");
+      ("unshard", "with --comms: as if every stage were sharded: its UNSHARD, RESHARD and REDUCE_GRAD")
+      ("active-stages", options::value<unsigned>()->value_name("N"),
+       "with UNSHARD: the most stages of a rank that are gathered at a time (default: 3, as in PyTorch)")
+      ("lowered", "all that PyTorch's runtime makes of a schedule: --comms --waits --unshard")
+      ("idle", options::value<std::string>()->value_name("CELLS"),
+       "empty cells, without --comms: ticks (default), where a rank waits if every step takes one time step; none; "
+       "pytorch, as PyTorch's class of this schedule lists them");
   // clang-format on
   DeclareCommonOptions(shown);
+}
+
+// What --comms and its kind ask for; an error is a text.
+struct CsvForm {
+  bool comms = false, unshard = false;
+  csv::Communication communication;
+  std::string idle = "ticks", error;
+};
+
+CsvForm FormOf(const options::variables_map& values) {
+  CsvForm form;
+  const bool lowered = values.count("lowered") != 0;
+  form.comms = lowered || values.count("comms") != 0;
+  form.unshard = lowered || values.count("unshard") != 0;
+  form.communication.waits = lowered || values.count("waits") != 0;
+  if (form.communication.waits && !form.comms) form.error = "--waits goes with --comms";
+  if (form.unshard && !form.comms) form.error = "--unshard goes with --comms";
+  if (form.unshard) form.communication.active_stages = csv::kActiveStages;
+  if (values.count("active-stages") != 0) {
+    form.communication.active_stages = values["active-stages"].as<unsigned>();
+    if (form.communication.active_stages == 0) form.error = "--active-stages 0: expected 1 or more";
+    if (!form.unshard) form.error = "--active-stages goes with --unshard or --lowered";
+  }
+  if (values.count("idle") != 0) {
+    form.idle = values["idle"].as<std::string>();
+    if (form.idle != "ticks" && form.idle != "none" && form.idle != "pytorch")
+      form.error = fmt::format("--idle {}: expected ticks, none or pytorch", form.idle);
+    if (form.comms) form.error = "--idle goes without --comms: rows with messages have no empty cells";
+  }
+  return form;
 }
 
 int RunCsv(const options::variables_map& values) {
   Session session(values);
   if (!session.usage_error().empty()) return Fail(kExitUsage, session.usage_error());
-  const bool comms = values.count("comms") != 0, waits = values.count("waits") != 0;
-  if (waits && !comms) return Fail(kExitUsage, "--waits goes with --comms");
+  CsvForm form = FormOf(values);
+  if (!form.error.empty()) return Fail(kExitUsage, form.error);
   std::string text;
   if (std::optional<ir::Program> program = session.Load()) {
     if (std::optional<ir::Plan> plan = session.Plan(*program)) {
       if (std::optional<csv::Export> exported = csv::FromDag(plan->dag, *program, session.diag())) {
-        if (comms) {
-          text = csv::TableText(
-              csv::WithCommunication(exported->table, exported->extent, exported->reduced, waits));
-        } else if (values.count("no-idle") != 0) {
-          text = csv::TableText(exported->table);
+        if (form.comms) {
+          form.communication.reduced = exported->reduced;
+          if (form.unshard) {
+            form.communication.reduced.assign(exported->reduced.size(), true);
+            if (const size_t least = csv::LargestStep(exported->table);
+                form.communication.active_stages < least) {
+              return Fail(kExitUsage, fmt::format("--active-stages {}: a step of two stages needs {}",
+                                                  form.communication.active_stages, least));
+            }
+          }
+          text =
+              csv::TableText(csv::WithCommunication(exported->table, exported->extent, form.communication));
         } else {
-          text = csv::TableText(csv::WithIdleCells(exported->table, exported->extent));
+          const csv::Spacing spacing = form.idle == "none"    ? csv::Spacing::kNone
+                                       : form.idle == "ticks" ? csv::Spacing::kTicks
+                                                              : SpacingOf(exported->table, exported->extent);
+          text = csv::TableText(csv::WithSpacing(exported->table, exported->extent, spacing));
         }
       }
     }

@@ -31,7 +31,8 @@ std::vector<std::string> Candidates(const csv::Extent& extent, size_t ranks) {
   if (looped && stages == ranks) {
     add({"one_f_one_b", "gpipe", "eager_1f1b", "zb1p", "zb2p"}, "rank, ranks, microbatches");
   } else if (looped) {
-    add({"interleaved", "looped_bfs"}, fmt::format("rank, ranks, {}, microbatches", stages / ranks));
+    add({"interleaved", "interleaved_zb", "looped_bfs"},
+        fmt::format("rank, ranks, {}, microbatches", stages / ranks));
   }
   if (in_v) add({"zbv", "dualpipev", "v_half", "v_min"}, "rank, ranks, microbatches");
   return calls;
@@ -61,6 +62,15 @@ std::string KnownSchedule(const csv::Table& table, const csv::Extent& extent) {
     if (listed && csv::TableText(*listed) == wanted) return call;
   }
   return "";
+}
+
+csv::Spacing SpacingOf(const csv::Table& table, const csv::Extent& extent) {
+  const std::string call = KnownSchedule(table, extent);
+  const auto is = [&](const std::string& name) { return call.rfind("schedules." + name + "(", 0) == 0; };
+  if (is("gpipe") || is("one_f_one_b") || is("dualpipev")) return csv::Spacing::kNone;
+  if (is("interleaved")) return csv::Spacing::kInterleaved;
+  if (is("interleaved_zb")) return csv::Spacing::kInterleavedZeroBubble;
+  return csv::Spacing::kTicks;
 }
 
 }  // namespace piper::tools

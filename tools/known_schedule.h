@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "ir/schedule_csv/spacing.h"
 #include "ir/schedule_csv/table.h"
 
 namespace piper::tools {
@@ -12,5 +13,9 @@ namespace piper::tools {
 // there is none. Candidates are the schedules of std.schedules whose stages lie on ranks as those of the
 // table do.
 std::string KnownSchedule(const ir::schedule_csv::Table& table, const ir::schedule_csv::Extent& extent);
+
+// How PyTorch's class of a schedule spaces its cells: of the known ones by name, of all others by time steps.
+ir::schedule_csv::Spacing SpacingOf(const ir::schedule_csv::Table& table,
+                                    const ir::schedule_csv::Extent& extent);
 
 }  // namespace piper::tools

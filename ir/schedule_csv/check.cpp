@@ -22,6 +22,7 @@ class Checker {
     Complete();
     if (diag_.HasErrors()) return std::nullopt;
     Orders();
+    Gathered();
     Messages();
     if (diag_.HasErrors()) return std::nullopt;
     Progress();
@@ -135,23 +136,73 @@ class Checker {
     }
   }
 
-  // Within a rank: F before its backward, I before its W.
+  void Before(const Place* first, const Place* second) {
+    if (first == nullptr || second == nullptr || first->position < second->position) return;
+    Error(second->step.range, fmt::format("{} stands before {}, whose result it needs",
+                                          StepText(second->step), StepText(first->step)))
+        .Note(first->step.range, "which stands here")
+        .Hint("list it behind");
+  }
+
+  // Within a rank: F before its backward, I before its W, a receive before and a send behind its step, a
+  // reduction behind all that it sums, and waits behind what they wait for.
   void Orders() {
-    auto before = [&](const Place* first, const Place* second) {
-      if (first == nullptr || second == nullptr || first->position < second->position) return;
-      Error(second->step.range, fmt::format("{} stands before {}, whose result it needs",
-                                            StepText(second->step), StepText(first->step)))
-          .Note(first->step.range, "which stands here")
-          .Hint("list it behind");
-    };
     for (int32_t stage = 0; stage < extent_.stages; ++stage) {
+      const Place* reduced = Find(Action::kReduceGradient, stage, -1);
+      Before(reduced, Find(Action::kWaitReduceGradient, stage, -1));
       for (int32_t i = 0; i < extent_.microbatches; ++i) {
         const Place* forward = Find(Action::kForward, stage, i);
-        before(forward, Find(Action::kFullBackward, stage, i));
-        before(forward, Find(Action::kBackwardInput, stage, i));
-        before(Find(Action::kBackwardInput, stage, i), Find(Action::kBackwardWeight, stage, i));
+        Before(forward, Find(Action::kFullBackward, stage, i));
+        Before(forward, Find(Action::kBackwardInput, stage, i));
+        Before(Find(Action::kBackwardInput, stage, i), Find(Action::kBackwardWeight, stage, i));
+        Before(Find(Action::kReceiveForward, stage, i), forward);
+        Before(forward, Find(Action::kSendForward, stage, i));
+        Before(Find(Action::kSendForward, stage, i), Find(Action::kWaitSendForward, stage, i));
+        Before(Find(Action::kSendBackward, stage, i), Find(Action::kWaitSendBackward, stage, i));
+        for (Action backward : {Action::kBackwardInput, Action::kFullBackward}) {
+          Before(Find(Action::kReceiveBackward, stage, i), Find(backward, stage, i));
+          Before(Find(backward, stage, i), Find(Action::kSendBackward, stage, i));
+        }
+        for (Action last : {Action::kBackwardWeight, Action::kFullBackward})
+          Before(Find(last, stage, i), reduced);
       }
     }
+  }
+
+  // Parameters of a stage that has an UNSHARD or a RESHARD are gathered once before each use and dropped
+  // once.
+  void Gathered() {
+    for (const std::vector<Cell>& row : table_.ranks) {
+      std::map<int32_t, bool> gathered;  // stages that are sharded
+      for (const Cell& cell : row) {
+        for (const Step& step : cell) {
+          if (step.action == Action::kUnshard || step.action == Action::kReshard)
+            gathered[step.stage] = false;
+        }
+      }
+      if (gathered.empty()) continue;
+      for (const Cell& cell : row) {
+        for (const Step& step : cell) {
+          const auto it = gathered.find(step.stage);
+          if (it == gathered.end()) continue;
+          if (step.action == Action::kUnshard) {
+            if (it->second) Refuse(step, "are gathered already", "RESHARD");
+            it->second = true;
+          } else if (step.action == Action::kReshard) {
+            if (!it->second) Refuse(step, "are not gathered", "UNSHARD");
+            it->second = false;
+          } else if (IsCompute(step.action) && !it->second) {
+            Refuse(step, "are not gathered", "UNSHARD");
+            it->second = true;  // said once
+          }
+        }
+      }
+    }
+  }
+  void Refuse(const Step& step, std::string_view state, std::string_view missing) {
+    Error(step.range,
+          fmt::format("{} where the parameters of stage {} {}", StepText(step), step.stage, state))
+        .Hint(fmt::format("list {}{} before it", step.stage, missing));
   }
 
   // Every send has its receive on the neighbouring stage, and a wait belongs to a send.

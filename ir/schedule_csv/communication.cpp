@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "ir/schedule_csv/unshard.h"
 #include "ir/support/result.h"
 
 namespace piper::ir::schedule_csv {
@@ -12,10 +13,11 @@ namespace {
 
 class Lister {
  public:
-  Lister(const Table& table, const Extent& extent, const std::vector<bool>& reduced, bool waits)
-      : extent_(extent), waits_(waits), received_(table.ranks.size()) {
+  Lister(const Table& table, const Extent& extent, const Communication& communication)
+      : extent_(extent), waits_(communication.waits), received_(table.ranks.size()) {
     out_.ranks.resize(table.ranks.size());
-    for (const std::vector<Cell>& row : table.ranks) todo_.push_back(WithReductions(row, reduced));
+    for (const std::vector<Cell>& row : table.ranks)
+      todo_.push_back(WithReductions(row, communication.reduced));
   }
 
   Table Run() {
@@ -135,9 +137,9 @@ class Lister {
 
 }  // namespace
 
-Table WithCommunication(const Table& table, const Extent& extent, const std::vector<bool>& reduced,
-                        bool waits) {
-  return Lister(table, extent, reduced, waits).Run();
+Table WithCommunication(const Table& table, const Extent& extent, const Communication& communication) {
+  if (communication.active_stages == 0) return Lister(table, extent, communication).Run();
+  return Lister(WithUnsharding(table, communication.active_stages), extent, communication).Run();
 }
 
 }  // namespace piper::ir::schedule_csv
