@@ -61,6 +61,7 @@ Value Interpreter::Eval(Expr& expr) {
     case ExprKind::kOptional: {
       ir::Selector selector = SelectorOf(Eval(*As<OptionalExpr>(expr).operand), expr.range);
       selector.optional = true;
+      for (ir::SelectorClause& clause : selector.any_of) clause.optional = true;
       selector.range = expr.range;
       return MakeSelector(std::move(selector));
     }

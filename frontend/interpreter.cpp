@@ -84,7 +84,8 @@ void Interpreter::AddTrace(SourceRange range) {
     last.Note(a->call, fmt::format("in {}{}, called here", a->info->name, where));
     ++shown;
   }
-  if (!test_bindings_.empty()) last.Note({}, fmt::format("with {}", fmt::join(test_bindings_, ", ")));
+  if (!test_bindings_.empty() && diag_->diagnostics().back().cases.empty())
+    last.Case(fmt::format("{}", fmt::join(test_bindings_, ", ")));
 }
 
 void Interpreter::TakeDiagnostics(const ir::DiagnosticEngine& from) {
@@ -92,6 +93,7 @@ void Interpreter::TakeDiagnostics(const ir::DiagnosticEngine& from) {
     auto builder = d.severity == ir::Severity::kError ? diag_->Error(d.range, d.kind, d.message)
                                                       : diag_->Warning(d.range, d.kind, d.message);
     for (const ir::DiagNote& note : d.notes) builder.Note(note.range, note.message);
+    if (!test_bindings_.empty()) builder.Case(fmt::format("{}", fmt::join(test_bindings_, ", ")));
   }
 }
 

@@ -292,7 +292,10 @@ ir::Selector Interpreter::EvalSelector(Expr& expr) {
   }
   ir::Selector selector = expr.kind == ExprKind::kOptional ? EvalSelector(*As<OptionalExpr>(expr).operand)
                                                            : SelectorOf(Eval(expr), expr.range);
-  if (expr.kind == ExprKind::kOptional) selector.optional = true;
+  if (expr.kind == ExprKind::kOptional) {
+    selector.optional = true;
+    for (ir::SelectorClause& clause : selector.any_of) clause.optional = true;
+  }
   selector.range = expr.range;
   return selector;
 }

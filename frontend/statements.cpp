@@ -316,6 +316,7 @@ void Interpreter::ExecExpect(ExpectStmt& expect) {
 
 bool Interpreter::ExecuteTest(const TestDecl& test, PlanService* plans) {
   size_t errors = diag_->error_count();
+  const size_t first = diag_->diagnostics().size();
   plans_ = plans;
   test_bindings_.clear();
   fuel_ = checkpoint_ = kFuel;
@@ -338,6 +339,9 @@ bool Interpreter::ExecuteTest(const TestDecl& test, PlanService* plans) {
           } catch (const Abort&) {
           }
           test_bindings_.pop_back();
+          // A combination mostly fails as the one before did.
+          diag_->MergeRepeats(first);
+          traced_ = diag_->error_count();
           return true;
         });
       };

@@ -199,6 +199,49 @@ TEST_F(Directive, Barrier) {
   ExpectSameNumbers();
 }
 
+// `send` stands for a stream a peer: what was listed for each of them lies before the barrier, and what is
+// listed next for each of them behind it.
+TEST_F(Directive, BarrierHoldsForEveryPeer) {
+  std::unique_ptr<Compiled> compiled = Compile(Program(R"(
+mesh (pp = 3)
+cut embed, layer, head into 3 as stage
+split batch into 2 as mb
+for s in 0..3 { place [stage = s] on pp[s] }
+for s in [0, 2] { order on pp[s] { schedules.gpipe(s, 3, 2) } }
+order on pp[1] {
+  lanes {
+    compute: F[mb = 0]; F[mb = 1]
+    send: F[send, mb = 0]; F[send, mb = 1]
+  }
+  lanes {
+    compute: B[mb = 0]
+    send: BI[send, mb = 0]
+  }
+  barrier
+  lanes {
+    compute: B[mb = 1]
+    send: BI[send, mb = 1]
+  }
+}
+)"));
+  ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+  const ir::Dag& dag = compiled->plan->dag;
+  std::set<std::string> edges;
+  for (const ir::TemporalEdge& edge : dag.temporal)
+    edges.insert(dag.NodeName(edge.from) + " -> " + dag.NodeName(edge.to));
+  size_t to_next = 0, to_previous = 0, crossing = 0;  // the last message forward, the last one backward
+  for (const std::string& edge : edges) {
+    to_next += edge.rfind("send stage1", 0) == 0 && edge.find("-> BI stage1") != std::string::npos;
+    to_previous += edge.rfind("send d stage1", 0) == 0 && edge.find("-> BI stage1") != std::string::npos;
+    crossing += edge.find("-> send ") != std::string::npos;
+  }
+  std::string all;
+  for (const std::string& edge : edges) all += edge + "\n";
+  EXPECT_EQ(to_next, 1u) << all;
+  EXPECT_EQ(to_previous, 1u) << all;
+  EXPECT_EQ(crossing, 2u) << all;  // behind the computation, and behind the other peer's
+}
+
 TEST_F(Directive, Edge) {
   Compare(std::string(kReplicas) + "@edge BW[embed, mb = last] -> [dp.reduce, layer = 5]\n");
   ASSERT_TRUE(without_.accepted) << without_.messages;

@@ -151,9 +151,9 @@ struct BuildContext {
   // Templates that a clause's tags, names and pass admit (split indices aside), ascending.
   std::vector<TemplateId> MatchTemplates(const SelectorClause& clause) const;
   bool TemplateMatches(const SelectorClause& clause, TemplateId t) const;
-  // Reports when a selector matches no template though it should: unless it is optional, about inserted nodes
-  // (a strategy's [dp.reduce] with dp = 1), a pass that its regions lack (a frozen BW), or this is a
-  // forward-only build. True after an error.
+  // Reports when a selector matches no template though it should: unless it is optional, about nodes that
+  // this plan's sizes do not insert (a strategy's [dp.reduce] with dp = 1), or about a pass that its regions
+  // lack (a frozen BW). True after an error.
   bool ReportIfEmpty(const Selector& selector, SourceRange fallback);
 
  private:

@@ -1,5 +1,7 @@
 #include "ir/directives/directives.h"
 
+#include <algorithm>
+
 #include "ir/directives/assertion.h"
 #include "ir/directives/communication.h"
 #include "ir/directives/context.h"
@@ -39,6 +41,51 @@ constexpr const char* kInsertedNames[] = {
     "loss.fold", "loss.reduce", "clip.local",      "clip.norm",   "clip.apply", "edge.send",
     "edge.recv", "update.save", "update.validate", "offload.out", "offload.in"};
 
+// Some of them, and R, are there only where a directive asks for them: to name them without it is a mistake.
+// The others depend on sizes, placement, the model and the train block, which a strategy need not know.
+void FindAbsent(BuildContext& context) {
+  bool validated = false, offloads = false, replays = false, edges = false;
+  for (const Directive& directive : context.program.directives) {
+    if (const auto* optimizer = std::get_if<OptimizerDirective>(&directive.body))
+      validated = validated || optimizer->post_validation;
+    if (const auto* edge = std::get_if<EdgeDirective>(&directive.body)) edges = edges || edge->distance == 0;
+    offloads = offloads || std::holds_alternative<OffloadDirective>(directive.body);
+    replays = replays || std::holds_alternative<RecomputeDirective>(directive.body);
+  }
+  const auto absent = [&](bool there, std::initializer_list<const char*> names, std::string_view hint) {
+    for (const char* name : names) {
+      if (!there) context.vocabulary.AddAbsent(InternName(name), hint);
+    }
+  };
+  absent(validated, {"update.save", "update.validate"}, "`optimizer post_validation` inserts it");
+  absent(offloads, {"offload.out", "offload.in"}, "`offload [..] to host` inserts it");
+  absent(edges, {"edge.send", "edge.recv"}, "an `edge` between two hosts inserts it");
+  if (!replays) context.vocabulary.AddAbsent(Pass::kR, "`recompute [..]` inserts it");
+}
+
+// What directives that apply to finished nodes select, names first: an alternative that nothing has is a
+// mistake also where another one matches.
+void CheckNames(BuildContext& context) {
+  for (const Directive& directive : context.program.directives) {
+    const auto check = [&](const Selector& selector) {
+      context.vocabulary.ReportUnknownNames(selector, directive.range, context.diag);
+    };
+    if (const auto* edge = std::get_if<EdgeDirective>(&directive.body)) {
+      check(edge->from);
+      check(edge->to);
+    } else if (const auto* cost = std::get_if<CostDirective>(&directive.body)) {
+      if (cost->fused.empty()) check(cost->select);
+      std::for_each(cost->fused.begin(), cost->fused.end(), check);
+    } else if (const auto* stream = std::get_if<StreamDirective>(&directive.body)) {
+      check(stream->select);
+    } else if (const auto* limit = std::get_if<LimitDirective>(&directive.body)) {
+      check(limit->select);
+    } else if (const auto* assertion = std::get_if<AssertDirective>(&directive.body)) {
+      if (assertion->select) check(*assertion->select);
+    }
+  }
+}
+
 // A plan that no machine holds is refused before it is built.
 constexpr int64_t kMaxNodes = int64_t{1} << 26;
 
@@ -63,6 +110,7 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   BuildContext context(program, forward_only, diag);
   context.graph = program.model;
   for (const char* name : kInsertedNames) context.vocabulary.AddInserted(InternName(name));
+  FindAbsent(context);
 
   ApplyMesh(context);  // axes over devices
   if (context.Failed()) return std::nullopt;
@@ -96,6 +144,8 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   if (!CheckSize(context, static_cast<int64_t>(context.dag.templates.size()), "nodes a microbatch"))
     return std::nullopt;
   context.IndexTemplates();
+  CheckNames(context);
+  if (context.Failed()) return std::nullopt;
   ApplyEdge(context);  // with the messages that carry edges between hosts
   if (context.Failed()) return std::nullopt;
 

@@ -41,8 +41,8 @@ void ApplyFreeze(BuildContext& context) {
         (inside ? used_inside : used_outside)[graph.values[value].index] = op;
       }
     }
-    if (!any && !freeze.select.optional) {
-      context.vocabulary.ExplainEmpty(freeze.select, directive.range, diag);
+    if (!any) {
+      if (!freeze.select.optional) context.vocabulary.ExplainEmpty(freeze.select, directive.range, diag);
       return;
     }
     bool froze = false;

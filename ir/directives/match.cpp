@@ -111,6 +111,30 @@ bool Vocabulary::IsInserted(NameId name) const {
                      [&](NameId known) { return NameMatches(name, known); });
 }
 
+void Vocabulary::AddAbsent(NameId name, std::string_view hint) { absent_[name] = hint; }
+
+void Vocabulary::AddAbsent(Pass pass, std::string_view hint) { absent_passes_[pass] = hint; }
+
+std::string_view Vocabulary::WhyAbsent(const SelectorClause& clause) const {
+  for (const auto& [pass, hint] : absent_passes_) {
+    if (clause.passes == PassBit(pass)) return hint;
+  }
+  for (const SelectorTerm& term : clause.terms) {
+    if (term.negated || tags_.count(term.name) || splits_.count(term.name)) continue;
+    // Of a wildcard all must be absent.
+    std::string_view why;
+    const bool absent = std::all_of(inserted_.begin(), inserted_.end(), [&](NameId known) {
+      if (!NameMatches(term.name, known)) return true;
+      auto found = absent_.find(known);
+      if (found == absent_.end()) return false;
+      why = found->second;
+      return true;
+    });
+    if (absent && !why.empty()) return why;
+  }
+  return {};
+}
+
 bool Vocabulary::NamesInserted(const SelectorClause& clause) const {
   return std::any_of(clause.terms.begin(), clause.terms.end(), [&](const SelectorTerm& term) {
     return !term.negated && !tags_.count(term.name) && !splits_.count(term.name) && IsInserted(term.name);
@@ -121,6 +145,15 @@ bool Vocabulary::ReportUnknownNames(const Selector& selector, SourceRange fallba
                                     DiagnosticEngine& diag) const {
   SourceRange range = selector.range.valid() ? selector.range : fallback;
   for (const SelectorClause& clause : selector.any_of) {
+    if (clause.optional) continue;
+    if (std::string_view why = WhyAbsent(clause); !why.empty()) {
+      Selector alone;
+      alone.any_of = {clause};
+      diag.Error(range, DiagKind::kEmptySelector,
+                 fmt::format("{} selects nothing: nothing here inserts such a node", alone.ToString()))
+          .Hint(fmt::format("{}; write `?` after a selector that may be empty", why));
+      return true;
+    }
     for (const SelectorTerm& term : clause.terms) {
       if (tags_.count(term.name) || splits_.count(term.name) || IsInserted(term.name)) continue;
       std::vector<std::string> candidates;

@@ -55,13 +55,19 @@ class Vocabulary {
   void AddTag(NameId name, int64_t index);
   void AddSplit(NameId name, int64_t size);
   void AddInserted(NameId name);
+  // Nothing of the program inserts such nodes, of whatever sizes it is; `hint` says what would.
+  void AddAbsent(NameId name, std::string_view hint);
+  void AddAbsent(Pass pass, std::string_view hint);
   bool IsTag(NameId name) const { return tags_.count(name) != 0; }
   bool IsInserted(NameId name) const;  // wildcards ("ep.*") included
   // A positive term names an inserted node: the clause is about those.
   bool NamesInserted(const SelectorClause& clause) const;
   // The reason why nothing is selected, located at the selector (or at `fallback`, the directive).
   void ExplainEmpty(const Selector& selector, SourceRange fallback, DiagnosticEngine& diag) const;
-  // True after an error: a positive or negated term uses a name that nothing has.
+  // What would insert the nodes that the clause is about, where nothing does; else empty.
+  std::string_view WhyAbsent(const SelectorClause& clause) const;
+  // True after an error: a clause that is not optional has a positive or negated term with a name that
+  // nothing has, or is about nodes that nothing inserts.
   bool ReportUnknownNames(const Selector& selector, SourceRange fallback, DiagnosticEngine& diag) const;
   const std::map<NameId, std::pair<int64_t, int64_t>>& tags() const { return tags_; }
 
@@ -69,6 +75,8 @@ class Vocabulary {
   std::map<NameId, std::pair<int64_t, int64_t>> tags_;  // [lowest, highest + 1)
   std::map<NameId, int64_t> splits_;
   std::vector<NameId> inserted_;
+  std::map<NameId, std::string_view> absent_;  // of `inserted_`; the hint
+  std::map<Pass, std::string_view> absent_passes_;
 };
 
 }  // namespace piper::ir

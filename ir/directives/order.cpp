@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -56,6 +57,8 @@ class OrderReader {
         diag_(context.diag),
         marker_(marker),
         compute_(InternName("compute")),
+        send_(InternName("send")),
+        recv_(InternName("recv")),
         listed_(context.dag.node_count(), 0) {}
 
   void Read(const Directive& directive, const OrderDirective& order, size_t host_index) {
@@ -95,6 +98,7 @@ class OrderReader {
       switch (step.kind) {
         case Step::Kind::kSelect:
           if (ReadIndexed(step.select, stream)) break;
+          if (HasUnknownNames(step.select)) break;
           Expand(step.select);
           if (expanded_.empty() && AddForeign(step.select, stream)) break;
           if (expanded_.empty() && !step.select.optional()) ReportNothing(step.select);
@@ -106,8 +110,10 @@ class OrderReader {
         case Step::Kind::kBarrier:
           // Whatever stands last on each stream so far precedes what comes next on the others.
           for (ListedStream& listed : result_->streams) {
-            if (!listed.items.empty()) barrier_[listed.stream] = listed.items.back().node;
+            if (!OfPairs(listed.stream) && !listed.items.empty())
+              barrier_[{listed.stream, 0}] = listed.items.back().node;
           }
+          for (const auto& [pair, last] : last_of_pair_) barrier_[pair] = last;
           barrier_origin_ = dag_.AddOrigin(step_range_);
           crossed_.clear();
           break;
@@ -119,6 +125,14 @@ class OrderReader {
           break;
       }
     }
+  }
+
+  // An alternative that nothing has is a mistake also where another one matches.
+  bool HasUnknownNames(const Selector& selector) {
+    if (selector.any_of.size() < 2) return false;
+    if (!context_.vocabulary.ReportUnknownNames(selector, step_range_, diag_)) return false;
+    ++reports_;
+    return true;
   }
 
   // The common step. False, and nothing done, where it takes the general way.
@@ -500,11 +514,25 @@ class OrderReader {
     ListedStream& listed = Listed(stream);
     size_t before = listed.items.size();
     marker_.Append(expanded_, origin, atomic, whole_backward_, &listed.items);
-    if (!barrier_.empty() && crossed_.insert({stream, true}).second) {
-      for (const auto& [other, last] : barrier_) {
-        if (other != stream) dag_.temporal.push_back({last, listed.items[before].node, 0, barrier_origin_});
+    if (barrier_.empty() && !OfPairs(stream)) return;
+    for (size_t i = before; i < listed.items.size(); ++i) {
+      const NodeId node = listed.items[i].node;
+      const PairStream key = StreamOfPair(stream, node);
+      if (OfPairs(stream)) last_of_pair_[key] = node;
+      if (!barrier_.empty() && crossed_.insert(key).second) {
+        for (const auto& [other, last] : barrier_) {
+          if (other != key) dag_.temporal.push_back({last, node, 0, barrier_origin_});
+        }
       }
+      if (!OfPairs(stream)) break;  // the rest follows the first
     }
+  }
+
+  // `send` and `recv` stand for a stream a pair of hosts.
+  using PairStream = std::pair<NameId, GroupId>;
+  bool OfPairs(NameId stream) const { return stream == send_ || stream == recv_; }
+  PairStream StreamOfPair(NameId stream, NodeId node) const {
+    return {stream, OfPairs(stream) ? dag_.templates[dag_.TemplateOf(node)].peer_group : 0};
   }
 
   ListedStream& Listed(NameId stream) {
@@ -519,6 +547,7 @@ class OrderReader {
   void CheckComplete() {
     barrier_.clear();
     crossed_.clear();
+    last_of_pair_.clear();
     bool ordered = std::any_of(result_->streams.begin(), result_->streams.end(),
                                [&](const ListedStream& l) { return l.stream == compute_; });
     if (!ordered || reports_ > 0) return;
@@ -665,7 +694,7 @@ class OrderReader {
   Dag& dag_;
   DiagnosticEngine& diag_;
   AtomicMarker& marker_;
-  const NameId compute_;
+  const NameId compute_, send_, recv_;
   std::vector<uint32_t> listed_;            // per node: origin of the step that listed it, plus 1
   std::map<NodeId, uint32_t> collectives_;  // the same for nodes of several hosts, this host's listing
   const Directive* directive_ = nullptr;
@@ -688,8 +717,9 @@ class OrderReader {
   std::vector<ExpandedNode> expanded_;
   bool whole_backward_ = false;
   size_t reports_ = 0;
-  std::map<NameId, NodeId> barrier_;  // per stream: the last node before the barrier
-  std::map<NameId, bool> crossed_;    // streams that listed something after it
+  std::map<PairStream, NodeId> barrier_;       // per stream: the last node before the barrier
+  std::map<PairStream, NodeId> last_of_pair_;  // of the streams `send` and `recv`: the last node listed
+  std::set<PairStream> crossed_;               // streams that listed something after the barrier
   OriginId barrier_origin_ = 0;
 };
 

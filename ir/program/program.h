@@ -47,12 +47,13 @@ struct SelectorTerm {
 struct SelectorClause {
   PassSet passes = 0;
   std::vector<SelectorTerm> terms;
+  bool optional = false;  // `x?`: what it names need not exist
 };
 
 // Disjunctive normal form; `[*]` is one clause without terms. A selector matches a node if any clause does.
 struct Selector {
   std::vector<SelectorClause> any_of;
-  bool optional = false;  // `x?`: may match nothing
+  bool optional = false;  // `x?`: may match nothing; so may all of `any_of`
   SourceRange range;
   std::string ToString() const;  // "F[stage = 2, mb = 3]"
 

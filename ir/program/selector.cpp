@@ -51,12 +51,15 @@ std::optional<SelectorClause> Conjunction(const SelectorClause& a, const Selecto
     if (!known) both.terms.push_back(term);
   }
   if (Contradicts(both)) return std::nullopt;
+  both.optional = a.optional || b.optional;
   return both;
 }
 
 void AddClause(SelectorClause clause, std::vector<SelectorClause>* clauses) {
-  for (const SelectorClause& known : *clauses) {
-    if (SameClause(known, clause)) return;
+  for (SelectorClause& known : *clauses) {
+    if (!SameClause(known, clause)) continue;
+    known.optional = known.optional && clause.optional;
+    return;
   }
   clauses->push_back(std::move(clause));
 }
@@ -117,6 +120,7 @@ std::optional<Selector> Selector::Complement() const {
   result.optional = optional;
   result.range = range;
   for (const SelectorClause& clause : any_of) {
+    result.any_of[0].optional = result.any_of[0].optional || clause.optional;
     std::vector<SelectorClause> alternatives;
     if (clause.passes != 0) {
       auto others = static_cast<PassSet>(kEveryPass & ~clause.passes);
@@ -178,6 +182,7 @@ Selector StepSelector::Full() const {
   selector.range = range_;
   SelectorClause& clause = selector.any_of.emplace_back();
   clause.passes = passes_;
+  clause.optional = optional_;
   clause.terms.reserve(count_);
   for (const Index& index : indices()) {
     SelectorTerm& term = clause.terms.emplace_back();

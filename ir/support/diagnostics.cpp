@@ -128,6 +128,15 @@ llvm::json::Object SarifLocation(const SourceManager& sources, SourceRange range
                                                         {"endColumn", end.column}}}}}};
 }
 
+std::string CasesText(const std::vector<std::string>& cases) {
+  constexpr size_t kMostShown = 6;
+  const size_t shown = std::min(cases.size(), kMostShown);
+  std::string text = cases.size() == 1 ? "with " : fmt::format("{} times: with ", cases.size());
+  text += fmt::format("{}", fmt::join(cases.begin(), cases.begin() + static_cast<ptrdiff_t>(shown), "; "));
+  if (cases.size() > shown) text += fmt::format("; and {} more", cases.size() - shown);
+  return text;
+}
+
 std::string ToText(llvm::json::Value value) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -160,16 +169,23 @@ DiagnosticEngine::Builder& DiagnosticEngine::Builder::Hint(std::string message) 
   return Note({}, "hint: " + std::move(message));
 }
 
+DiagnosticEngine::Builder& DiagnosticEngine::Builder::Case(std::string parameters) {
+  if (index_ < engine_->diagnostics_.size()) {
+    engine_->diagnostics_[index_].cases.push_back(std::move(parameters));
+  }
+  return *this;
+}
+
 DiagnosticEngine::Builder DiagnosticEngine::Error(SourceRange range, DiagKind kind, std::string message) {
   ++error_count_;
   if (error_count_ > kMaxErrors) return Builder(this, SIZE_MAX);
-  diagnostics_.push_back({Severity::kError, kind, range, std::move(message), {}});
+  diagnostics_.push_back({Severity::kError, kind, range, std::move(message), {}, {}});
   return Builder(this, diagnostics_.size() - 1);
 }
 
 DiagnosticEngine::Builder DiagnosticEngine::Warning(SourceRange range, DiagKind kind, std::string message) {
   if (++warning_count_ > kMaxErrors) return Builder(this, SIZE_MAX);
-  diagnostics_.push_back({Severity::kWarning, kind, range, std::move(message), {}});
+  diagnostics_.push_back({Severity::kWarning, kind, range, std::move(message), {}, {}});
   return Builder(this, diagnostics_.size() - 1);
 }
 
@@ -182,6 +198,33 @@ bool Diagnostic::HasHint() const {
                      [](const DiagNote& note) { return note.message.rfind("hint: ", 0) == 0; });
 }
 
+void DiagnosticEngine::MergeRepeats(size_t since) {
+  const auto same_notes = [](const Diagnostic& a, const Diagnostic& b) {
+    return std::equal(
+        a.notes.begin(), a.notes.end(), b.notes.begin(), b.notes.end(),
+        [](const DiagNote& x, const DiagNote& y) { return x.range == y.range && x.message == y.message; });
+  };
+  for (size_t i = since; i < diagnostics_.size();) {
+    const Diagnostic& again = diagnostics_[i];
+    const auto first =
+        std::find_if(diagnostics_.begin() + static_cast<ptrdiff_t>(since),
+                     diagnostics_.begin() + static_cast<ptrdiff_t>(i), [&](const Diagnostic& d) {
+                       return d.severity == again.severity && d.kind == again.kind &&
+                              d.range == again.range && d.message == again.message && same_notes(d, again);
+                     });
+    if (first == diagnostics_.begin() + static_cast<ptrdiff_t>(i)) {
+      ++i;
+      continue;
+    }
+    for (const std::string& parameters : again.cases) {
+      if (std::find(first->cases.begin(), first->cases.end(), parameters) == first->cases.end())
+        first->cases.push_back(parameters);
+    }
+    --(again.severity == Severity::kError ? error_count_ : warning_count_);
+    diagnostics_.erase(diagnostics_.begin() + static_cast<ptrdiff_t>(i));
+  }
+}
+
 void DiagnosticEngine::Clear() {
   diagnostics_.clear();
   error_count_ = warning_count_ = 0;
@@ -190,6 +233,12 @@ void DiagnosticEngine::Clear() {
 std::string DiagnosticEngine::Render(Format format, bool colour) const {
   std::vector<Diagnostic> shown = diagnostics_;
   for (Diagnostic& d : shown) {
+    if (!d.cases.empty()) {
+      const auto hint = std::find_if(d.notes.begin(), d.notes.end(), [](const DiagNote& note) {
+        return note.message.rfind("hint: ", 0) == 0;
+      });
+      d.notes.insert(hint, {{}, CasesText(d.cases)});
+    }
     if (!d.HasHint()) d.notes.push_back({{}, fmt::format("hint: {}", kHints[static_cast<size_t>(d.kind)])});
   }
   if (format == Format::kHuman) {

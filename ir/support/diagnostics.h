@@ -37,6 +37,7 @@ struct Diagnostic {
   SourceRange range;
   std::string message;
   std::vector<DiagNote> notes;  // a hint is a note that starts with "hint: "
+  std::vector<std::string> cases;  // of a `test`: "p = 4, m = 8", each combination of parameters that met it
   bool HasHint() const;
 };
 
@@ -49,6 +50,7 @@ class DiagnosticEngine {
    public:
     Builder& Note(SourceRange range, std::string message);
     Builder& Hint(std::string message);
+    Builder& Case(std::string parameters);
 
    private:
     friend class DiagnosticEngine;
@@ -64,6 +66,9 @@ class DiagnosticEngine {
   // The diagnostic reported last, for a caller that knows what led there; a diagnostic must have been
   // reported.
   Builder Last();
+
+  // Of diagnostics [since, ..) that say the same at the same place, only the first stays, with the cases of all.
+  void MergeRepeats(size_t since);
 
   bool HasErrors() const { return error_count_ > 0; }
   size_t error_count() const { return error_count_; }
