@@ -1,12 +1,15 @@
 #include "ir/check/order.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "ir/dag/template_index.h"
 
 namespace piper::ir {
 
@@ -24,67 +27,64 @@ struct Hop {
 };
 
 // Whether every node can run: streams advance over their orders, a node runs once it is the head of its
-// streams and all that it needs has run. The quick half of the check; it names no cycle.
+// streams and all that it needs has run. A head that cannot asks for the first node that it lacks, and is
+// looked at again when that one has run. The quick half of the check; it names no cycle.
 class Advance {
  public:
-  explicit Advance(const Dag& dag) : dag_(dag) {}
+  explicit Advance(const Dag& dag) : dag_(dag), template_of_(dag) {}
 
   // False: no, or the Dag is of a form that the long way decides.
   bool RunsAll() {
     if (!IndexOrders()) return false;
     IndexEdges();
+    state_.assign(dag_.node_count(), 0);
+    waiters_ = std::make_unique_for_overwrite<uint32_t[]>(dag_.node_count());
     for (uint32_t o = 0; o < dag_.orders.size(); ++o) ready_.push_back(o);
-    while (!ready_.empty()) {
+    while (!ready_.empty() && !twice_) {
       const uint32_t order = ready_.back();
       ready_.pop_back();
       AdvanceStream(order);
     }
-    return done_ == dag_.node_count();
+    return !twice_ && done_ == dag_.node_count();
   }
 
  private:
   static constexpr uint32_t kNoOrder = UINT32_MAX, kSeveral = UINT32_MAX - 1;
-  // Where an edge leads from a node of microbatch mb: to node base + mb if begin <= mb < end; where an end is
-  // step-level, to nodes [base, base + count).
-  struct Target {
-    TemplateId to = 0;
+  // Of a node, bits: it has run; it is a part of an atomic node that stands before the one that its stream
+  // looks at; streams wait for it.
+  static constexpr uint8_t kRun = 1, kInside = 2, kAwaited = 4;
+  // What a node of microbatch mb waits for: node base + mb if begin <= mb < end; where an end is step-level,
+  // nodes [base, base + count).
+  struct Need {
     NodeId base = 0;
     int32_t begin = 0, end = 0;
-    uint32_t count = 0;  // 0: by microbatch
+    uint32_t count = 0;         // 0: by microbatch
+    uint32_t order = kNoOrder;  // that lists them
   };
   struct Source {
     NodeId first = 0;  // node of microbatch 0, were there one
-    uint32_t first_target = 0, target_count = 0;
+    uint32_t first_need = 0, need_count = 0;
     uint32_t order = kNoOrder;  // that lists its nodes
+    uint32_t to_come = 0;       // kSeveral: streams that have not come to its one node yet
   };
-  // Edges into each part of an atomic node from the parts before it.
-  struct Inner {
-    static constexpr size_t kMost = 8;  // parts
-    size_t count = 0;
-    TemplateId templates[kMost] = {};
-    uint32_t edges[kMost] = {};
-  };
-  static constexpr size_t kMostInner = 8;  // that are remembered
   struct Stream {
-    uint32_t cursor = 0;
-    NodeId blocked_on = kNone;  // the node whose predecessors the head waits for
-    bool entered = false;       // the head has been looked at
+    uint32_t begin = 0;        // of the atomic node that is looked at
+    uint32_t cursor = 0;       // its part
+    uint32_t need = 0;         // of that part: what was found met
+    uint32_t scanned = 0;      // likewise, of the nodes of one need
+    uint32_t next_waiter = 0;  // list through Advance::waiters_: next stream + 1, 0: none
+    bool arrived = false;      // the head is one that several streams come to
   };
 
   // Which order lists the nodes of each template.
   bool IndexOrders() {
-    template_of_.resize(dag_.node_count());
     sources_.resize(dag_.templates.size());
     for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
-      std::fill(template_of_.begin() + dag_.first_node[t], template_of_.begin() + dag_.first_node[t + 1], t);
       sources_[t].first = dag_.first_node[t] - static_cast<NodeId>(dag_.templates[t].mb_begin);
     }
-    pending_.assign(dag_.node_count(), 0);
     streams_.resize(dag_.orders.size());
-    inner_.resize(dag_.orders.size());
     for (uint32_t o = 0; o < dag_.orders.size(); ++o) {
       for (const OrderItem& item : dag_.orders[o].items) {
-        ++pending_[item.node];
         uint32_t& order = sources_[template_of_[item.node]].order;
         if (order == o) continue;
         if (order != kNoOrder) {
@@ -96,16 +96,10 @@ class Advance {
         order = order == kNoOrder ? o : kSeveral;
       }
     }
-    // Listed once, or once a stream that has to come to it.
+    // Once a stream that has to come to it.
     std::sort(several_.begin(), several_.end());
-    std::vector<uint32_t> once(sources_.size(), 1);
-    for (const auto& [node, order] : several_) once[template_of_[node]] = 0;
-    for (const auto& [node, order] : several_) ++once[template_of_[node]];
-    for (NodeId node = 0; node < dag_.node_count(); ++node) {
-      if (pending_[node] != once[template_of_[node]]) return false;
-      if (pending_[node] == 1) pending_[node] = 0;
-    }
-    return true;
+    for (const auto& [node, order] : several_) ++sources_[template_of_[node]].to_come;
+    return std::adjacent_find(several_.begin(), several_.end()) == several_.end();
   }
 
   void IndexEdges() {
@@ -113,187 +107,141 @@ class Advance {
     const auto within = [&](const TemplateEdge& edge) {
       return !dag_.templates[edge.to].carried || dag_.templates[edge.from].carried;
     };
-    for (const TemplateEdge& edge : dag_.edges) sources_[edge.from].target_count += within(edge);
+    for (const TemplateEdge& edge : dag_.edges) sources_[edge.to].need_count += within(edge);
     uint32_t next = 0;
     for (Source& source : sources_) {
-      source.first_target = next;
-      next += std::exchange(source.target_count, 0);
+      source.first_need = next;
+      next += std::exchange(source.need_count, 0);
     }
-    targets_.resize(dag_.edges.size());
+    needs_.resize(next);
     for (const TemplateEdge& edge : dag_.edges) {
       if (!within(edge)) continue;
       const NodeTemplate& from = dag_.templates[edge.from];
       const NodeTemplate& to = dag_.templates[edge.to];
-      Source& source = sources_[edge.from];
-      Target& target = targets_[source.first_target + source.target_count++];
-      target.to = edge.to;
+      Source& source = sources_[edge.to];
+      Need& need = needs_[source.first_need + source.need_count++];
+      need.order = sources_[edge.from].order;
       if (from.step_level() || to.step_level()) {
-        target.base = dag_.first_node[edge.to];
-        target.count = static_cast<uint32_t>(to.node_count());
-        for (uint32_t i = 0; i < target.count; ++i)
-          pending_[target.base + i] += static_cast<uint32_t>(from.node_count());
+        need.base = dag_.first_node[edge.from];
+        need.count = static_cast<uint32_t>(from.node_count());
         continue;
       }
-      target.base = sources_[edge.to].first;
-      target.begin = std::max(from.mb_begin, to.mb_begin);
-      target.end = std::min(from.mb_end, to.mb_end);
-      for (int32_t mb = target.begin; mb < target.end; ++mb)
-        ++pending_[target.base + static_cast<NodeId>(mb)];
+      need.base = sources_[edge.from].first;
+      need.begin = std::max(from.mb_begin, to.mb_begin);
+      need.end = std::min(from.mb_end, to.mb_end);
     }
     for (const TemporalEdge& edge : dag_.temporal) {
-      if (edge.distance != 0) continue;
-      temporal_.emplace_back(edge.from, edge.to);
-      ++pending_[edge.to];
+      if (edge.distance == 0) temporal_.emplace_back(edge.to, edge.from);
     }
     std::sort(temporal_.begin(), temporal_.end());
   }
 
-  template <typename F>  // visit(node, its template)
-  void ForEachSuccessor(NodeId node, F visit) const {
-    const Source& source = sources_[template_of_[node]];
+  // Whether a node that an order looks at need not wait for `needed`. Edges within an atomic node hold
+  // nothing up, if they lead on in the order of its parts.
+  bool Has(NodeId needed, uint32_t its_order, uint32_t order) const {
+    const uint8_t state = state_[needed];
+    return (state & kRun) != 0 || ((state & kInside) != 0 && its_order == order);
+  }
+
+  bool Wait(uint32_t order, NodeId needed) {
+    streams_[order].next_waiter = (state_[needed] & kAwaited) != 0 ? waiters_[needed] : 0;
+    waiters_[needed] = order + 1;
+    state_[needed] |= kAwaited;
+    return false;
+  }
+
+  // Whether all that a node needs has run; else its stream waits.
+  bool Met(uint32_t order, NodeId node, const Source& source) {
+    Stream& stream = streams_[order];
     const auto mb = static_cast<int32_t>(node - source.first);
-    const Target* target = targets_.data() + source.first_target;
-    for (const Target* end = target + source.target_count; target != end; ++target) {
-      if (target->count == 0) {
-        if (mb >= target->begin && mb < target->end)
-          visit(target->base + static_cast<NodeId>(mb), target->to);
-      } else {
-        for (uint32_t i = 0; i < target->count; ++i) visit(target->base + i, target->to);
+    for (; stream.need < source.need_count; ++stream.need) {
+      const Need& need = needs_[source.first_need + stream.need];
+      if (need.count == 0) [[likely]] {
+        if (mb < need.begin || mb >= need.end) continue;
+        const NodeId needed = need.base + static_cast<NodeId>(mb);
+        if (!Has(needed, need.order, order)) return Wait(order, needed);
+        continue;
+      }
+      for (; stream.scanned < need.count; ++stream.scanned) {
+        const NodeId needed = need.base + stream.scanned;
+        if (!Has(needed, need.order, order)) return Wait(order, needed);
+      }
+      stream.scanned = 0;
+    }
+    if (!temporal_.empty()) {
+      for (auto it = std::lower_bound(temporal_.begin(), temporal_.end(), std::pair<NodeId, NodeId>(node, 0));
+           it != temporal_.end() && it->first == node; ++it) {
+        if (!Has(it->second, sources_[template_of_[it->second]].order, order)) return Wait(order, it->second);
       }
     }
-    if (temporal_.empty()) return;
-    for (auto it = std::lower_bound(temporal_.begin(), temporal_.end(), std::pair<NodeId, NodeId>(node, 0));
-         it != temporal_.end() && it->first == node; ++it)
-      visit(it->second, template_of_[it->second]);
-  }
-
-  // One thing less to wait for. What an atomic node has run already counts below zero, which is never zero
-  // again.
-  void Release(NodeId node, TemplateId t) {
-    if (--pending_[node] != 0) return;
-    uint32_t order = sources_[t].order;
-    if (order == kSeveral)
-      order =
-          std::lower_bound(several_.begin(), several_.end(), std::pair<NodeId, uint32_t>(node, 0))->second;
-    if (streams_[order].blocked_on != node) return;
-    streams_[order].blocked_on = kNone;
-    ready_.push_back(order);
-  }
-
-  // Edges within an atomic node hold nothing up, if they lead on in the order of its parts.
-  void IgnoreInner(std::span<const OrderItem> members, uint32_t order) {
-    constexpr size_t kFew = Inner::kMost;
-    if (members.size() <= kFew && temporal_.empty() && IgnoreAsBefore(members, &inner_[order])) return;
-    const bool many = members.size() > kFew;
-    if (many) {
-      place_.resize(dag_.node_count(), 0);
-      for (uint32_t i = 0; i < members.size(); ++i) place_[members[i].node] = i + 1;
-    }
-    for (size_t i = 0; i < members.size(); ++i) {
-      ForEachSuccessor(members[i].node, [&](NodeId to, TemplateId) {
-        if (many) {
-          pending_[to] -= place_[to] > i;
-          return;
-        }
-        for (size_t k = i; k < members.size(); ++k) pending_[to] -= members[k].node == to;
-      });
-    }
-    if (!many) return;
-    for (const OrderItem& member : members) place_[member.node] = 0;
-  }
-
-  // Atomic nodes of the same templates, all of one microbatch, have the same edges inside: mostly a whole B
-  // follows another one of its region.
-  bool IgnoreAsBefore(std::span<const OrderItem> members, std::vector<Inner>* known) {
-    TemplateId templates[Inner::kMost];
-    NodeId mb = 0;
-    for (size_t i = 0; i < members.size(); ++i) {
-      templates[i] = template_of_[members[i].node];
-      const NodeId own = members[i].node - sources_[templates[i]].first;
-      if (dag_.templates[templates[i]].step_level() || (i > 0 && own != mb)) return false;
-      mb = own;
-    }
-    const auto fits = [&](const Inner& inner) {
-      return inner.count == members.size() &&
-             std::equal(templates, templates + members.size(), inner.templates);
-    };
-    auto inner = std::find_if(known->begin(), known->end(), fits);
-    if (inner == known->end()) {
-      if (known->size() == kMostInner) known->clear();
-      Inner fresh;
-      fresh.count = members.size();
-      std::copy(templates, templates + members.size(), fresh.templates);
-      for (size_t i = 0; i < members.size(); ++i) {
-        ForEachSuccessor(members[i].node, [&](NodeId to, TemplateId) {
-          for (size_t k = i; k < members.size(); ++k) fresh.edges[k] += members[k].node == to;
-        });
-      }
-      known->push_back(fresh);
-      inner = std::prev(known->end());
-    }
-    for (size_t i = 0; i < members.size(); ++i) pending_[members[i].node] -= inner->edges[i];
+    stream.need = 0;
     return true;
+  }
+
+  void Ran(NodeId node) {
+    ++done_;
+    const uint8_t before = state_[node];
+    state_[node] = kRun;
+    if ((before & kAwaited) == 0) return;
+    for (uint32_t waiter = waiters_[node]; waiter != 0; waiter = streams_[waiter - 1].next_waiter)
+      ready_.push_back(waiter - 1);
   }
 
   void AdvanceStream(uint32_t order) {
     Stream& stream = streams_[order];
     const std::vector<OrderItem>& items = dag_.orders[order].items;
     while (stream.cursor < items.size()) {
-      const OrderItem& head = items[stream.cursor];
-      uint32_t end = stream.cursor + 1;
-      if (head.atomic != kNone) {
-        while (end < items.size() && items[end].atomic == head.atomic) ++end;
+      const OrderItem& item = items[stream.cursor];
+      Source& source = sources_[template_of_[item.node]];
+      if (source.order == kSeveral) {
+        if (!std::exchange(stream.arrived, true)) --source.to_come;
+        if (source.to_come > 0) return;  // the last one goes on for all
       }
-      const bool several = sources_[template_of_[head.node]].order == kSeveral;
-      if (!stream.entered) {
-        stream.entered = true;
-        if (several) --pending_[head.node];
-        if (end > stream.cursor + 1) IgnoreInner({&head, end - stream.cursor}, order);
-      }
-      for (uint32_t i = stream.cursor; i < end; ++i) {
-        if (pending_[items[i].node] == 0) continue;
-        stream.blocked_on = items[i].node;
+      if (!Met(order, item.node, source)) return;
+      if ((state_[item.node] & (kRun | kInside)) != 0) {
+        twice_ = true;
         return;
       }
-      const uint32_t begin = stream.cursor;
-      stream.cursor = end;
-      stream.entered = false;
+      if (source.order == kSeveral) {
+        LeaveTogether(item.node);
+        return;
+      }
+      const uint32_t next = stream.cursor + 1;
+      if (item.atomic != kNone && next < items.size() && items[next].atomic == item.atomic) {
+        state_[item.node] |= kInside;
+        stream.cursor = next;
+        continue;
+      }
+      for (uint32_t i = stream.begin; i < next; ++i) Ran(items[i].node);
+      stream.begin = stream.cursor = next;
       // Streams take turns; what this one needs next time would be far by then.
-      __builtin_prefetch(items.data() + end + 8);
-      for (uint32_t i = begin; i < end; ++i) {
-        __builtin_prefetch(template_of_.data() + items[i].node + 16);
-        __builtin_prefetch(pending_.data() + items[i].node + 16, 1);
-      }
-      if (several) {
-        for (auto it = std::lower_bound(several_.begin(), several_.end(),
-                                        std::pair<NodeId, uint32_t>(head.node, 0));
-             it != several_.end() && it->first == head.node; ++it) {
-          if (it->second == order) continue;
-          Stream& other = streams_[it->second];
-          ++other.cursor;
-          other.entered = false;
-          other.blocked_on = kNone;
-          ready_.push_back(it->second);
-        }
-      }
-      done_ += end - begin;
-      for (uint32_t i = begin; i < end; ++i)
-        ForEachSuccessor(items[i].node, [&](NodeId to, TemplateId t) { Release(to, t); });
+      __builtin_prefetch(items.data() + next + 8);
+    }
+  }
+
+  void LeaveTogether(NodeId node) {
+    Ran(node);
+    for (auto it = std::lower_bound(several_.begin(), several_.end(), std::pair<NodeId, uint32_t>(node, 0));
+         it != several_.end() && it->first == node; ++it) {
+      Stream& stream = streams_[it->second];
+      stream.begin = ++stream.cursor;
+      stream.arrived = false;
+      ready_.push_back(it->second);
     }
   }
 
   const Dag& dag_;
-  std::vector<TemplateId> template_of_;  // per node
-  std::vector<uint32_t> pending_;        // per node: what has to run, or come to it, before
+  const TemplateIndex template_of_;
+  std::vector<uint8_t> state_;           // per node
+  std::unique_ptr<uint32_t[]> waiters_;  // per node that is kAwaited: first stream + 1, 0: none
   std::vector<Source> sources_;          // per template
-  std::vector<Target> targets_;
+  std::vector<Need> needs_;
   std::vector<std::pair<NodeId, uint32_t>> several_;  // (node, order) of what several orders list, sorted
-  std::vector<std::pair<NodeId, NodeId>> temporal_;   // of this step, sorted
+  std::vector<std::pair<NodeId, NodeId>> temporal_;   // of this step, (to, from), sorted
   std::vector<Stream> streams_;                       // per order
   std::vector<uint32_t> ready_;
-  std::vector<std::vector<Inner>> inner_;  // per order
-  std::vector<uint32_t> place_;  // per node, used for atomic nodes of many parts: position in it, plus 1
   NodeId done_ = 0;
+  bool twice_ = false;  // a node is listed twice
 };
 
 class OrderCheck {

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "ir/dag/template_index.h"
 #include "ir/support/result.h"
 
 namespace piper::ir {
@@ -78,9 +79,7 @@ class StreamOrders {
       replay_laid_.assign(dag_.node_count(), false);
       atomic_of_.assign(dag_.node_count(), 0);
     }
-    template_of_.resize(dag_.node_count());
-    for (TemplateId t = 0; t < dag_.templates.size(); ++t)
-      std::fill(template_of_.begin() + dag_.first_node[t], template_of_.begin() + dag_.first_node[t + 1], t);
+    template_of_ = TemplateIndex(dag_);
     host_index_.assign(dag_.groups.size(), SIZE_MAX);
     for (size_t h = 0; h < context_.hosts.size(); ++h) host_index_[context_.hosts[h]] = h;
     listed_.assign(dag_.templates.size(), false);
@@ -649,7 +648,7 @@ class StreamOrders {
   std::vector<std::vector<OrderItem>> compute_orders_;
   std::vector<uint32_t> begin_, end_;  // per node: its atomic node's positions on its compute stream
   std::vector<uint32_t> readiness_;
-  std::vector<TemplateId> template_of_;  // per node
+  TemplateIndex template_of_;
   std::vector<std::vector<Queue>> queues_;
   std::vector<std::vector<std::pair<NameId, Placed>>> elsewhere_;
   std::vector<std::vector<std::pair<size_t, std::vector<NodeId>>>> sent_;  // [host]: (peer, sends in order)

@@ -24,22 +24,12 @@ void Arena::Unlink(uint32_t range) {
   recycled_.push_back(range);
 }
 
-size_t Arena::BinIndex(int64_t bytes) {
-  if (recent_bin_ < bins_.size() && bins_[recent_bin_].bytes == bytes) return recent_bin_;
+size_t Arena::FindBin(int64_t bytes) {
   auto found = std::lower_bound(bins_.begin(), bins_.end(), bytes,
                                 [](const Bin& bin, int64_t size) { return bin.bytes < size; });
   if (found == bins_.end() || found->bytes != bytes) found = bins_.insert(found, {bytes, kNull});
-  return recent_bin_ = static_cast<size_t>(found - bins_.begin());
-}
-
-void Arena::AddFree(uint32_t range) {
-  Bin& bin = bins_[BinIndex(ranges_[range].bytes)];
-  ranges_[range].free = true;
-  ranges_[range].bin_previous = kNull;
-  ranges_[range].bin_next = bin.first;
-  if (bin.first != kNull) ranges_[bin.first].bin_previous = range;
-  bin.first = range;
-  free_bytes_ += ranges_[range].bytes;
+  return recent_bins_[static_cast<size_t>(bytes / kUnit) % kRecent] =
+             static_cast<size_t>(found - bins_.begin());
 }
 
 void Arena::RemoveFree(uint32_t range) {
@@ -69,14 +59,10 @@ uint32_t Arena::Split(uint32_t range, int64_t bytes) {
   return rest;
 }
 
-uint32_t Arena::Take(int64_t bytes, uint32_t owner, std::vector<uint32_t>* former) {
+// Where no free range is known to have just this size.
+uint32_t Arena::TakeOther(int64_t bytes, uint32_t owner, std::vector<uint32_t>* former) {
   uint32_t range = kNull;
-  // Mostly something of just this size was freed.
-  if (recent_bin_ < bins_.size() && bins_[recent_bin_].bytes == bytes && bins_[recent_bin_].first != kNull) {
-    range = bins_[recent_bin_].first;
-    RemoveFree(range);
-    if (ranges_[range].owner != kNull) former->push_back(ranges_[range].owner);
-  } else if (free_bytes_ >= bytes) {
+  if (free_bytes_ >= bytes) {
     auto bin = std::lower_bound(bins_.begin(), bins_.end(), bytes,
                                 [](const Bin& b, int64_t size) { return b.bytes < size; });
     while (bin != bins_.end() && bin->first == kNull) ++bin;
@@ -143,7 +129,5 @@ uint32_t Arena::TakeMerged(int64_t bytes, uint32_t owner, std::vector<uint32_t>*
   }
   return kNull;
 }
-
-void Arena::Release(uint32_t range) { AddFree(range); }
 
 }  // namespace piper::ir

@@ -16,8 +16,21 @@ class Arena {
 
   // A range of `bytes` (a positive multiple of the alignment) for buffer `owner`. Appends the former owners
   // of its bytes to `former`. Returns the range's handle.
-  uint32_t Take(int64_t bytes, uint32_t owner, std::vector<uint32_t>* former);
-  void Release(uint32_t range);
+  uint32_t Take(int64_t bytes, uint32_t owner, std::vector<uint32_t>* former) {
+    // Mostly something of just this size was freed.
+    const size_t bin = KnownBin(bytes);
+    if (bin == kUnknown || bins_[bin].first == kNull) return TakeOther(bytes, owner, former);
+    const uint32_t range = bins_[bin].first;
+    Range& taken = ranges_[range];
+    bins_[bin].first = taken.bin_next;
+    if (taken.bin_next != kNull) ranges_[taken.bin_next].bin_previous = kNull;
+    taken.free = false;
+    free_bytes_ -= bytes;
+    if (taken.owner != kNull) former->push_back(taken.owner);
+    taken.owner = owner;
+    return range;
+  }
+  void Release(uint32_t range) { AddFree(range); }
   // Hands a taken range on to another buffer.
   void SetOwner(uint32_t range, uint32_t owner) { ranges_[range].owner = owner; }
   int64_t Offset(uint32_t range) const { return ranges_[range].offset; }
@@ -25,6 +38,7 @@ class Arena {
 
  private:
   static constexpr uint32_t kNull = UINT32_MAX;
+  static constexpr int64_t kUnit = 64;  // what sizes are multiples of
   struct Range {
     int64_t offset = 0, bytes = 0;
     uint32_t owner = kNull;
@@ -37,10 +51,31 @@ class Arena {
     uint32_t first = kNull;
   };
 
+  // Bins that were looked up, by a hash of their size; those behind a new bin have moved on since.
+  static constexpr size_t kUnknown = SIZE_MAX, kRecent = 16;
+  size_t KnownBin(int64_t bytes) const {
+    const size_t bin = recent_bins_[static_cast<size_t>(bytes / kUnit) % kRecent];
+    return bin < bins_.size() && bins_[bin].bytes == bytes ? bin : kUnknown;
+  }
+  size_t BinIndex(int64_t bytes) {
+    const size_t bin = KnownBin(bytes);
+    return bin != kUnknown ? bin : FindBin(bytes);
+  }
+  void AddFree(uint32_t range) {
+    Range& freed = ranges_[range];
+    Bin& bin = bins_[BinIndex(freed.bytes)];
+    freed.free = true;
+    freed.bin_previous = kNull;
+    freed.bin_next = bin.first;
+    if (bin.first != kNull) ranges_[bin.first].bin_previous = range;
+    bin.first = range;
+    free_bytes_ += freed.bytes;
+  }
+
+  uint32_t TakeOther(int64_t bytes, uint32_t owner, std::vector<uint32_t>* former);
   uint32_t NewRange();
-  void Unlink(uint32_t range);     // from the list by offset, and recycles it
-  size_t BinIndex(int64_t bytes);  // adds the bin if needed
-  void AddFree(uint32_t range);
+  void Unlink(uint32_t range);    // from the list by offset, and recycles it
+  size_t FindBin(int64_t bytes);  // adds the bin if needed
   void RemoveFree(uint32_t range);
   uint32_t Split(uint32_t range, int64_t bytes);  // the rest becomes a range of its own
   uint32_t TakeMerged(int64_t bytes, uint32_t owner, std::vector<uint32_t>* former);
@@ -51,7 +86,7 @@ class Arena {
   std::vector<Range> ranges_;
   std::vector<uint32_t> recycled_;
   std::vector<Bin> bins_;  // ascending by size
-  size_t recent_bin_ = 0;  // where the last look-up ended
+  size_t recent_bins_[kRecent] = {};
   uint32_t first_ = kNull, last_ = kNull;
 };
 

@@ -14,12 +14,8 @@ bool HasName(const NodeTemplate& node, NameId name) {
 
 DagIndex::DagIndex(const Dag& d, const RegionGraph& r, const Program& program, JobStorage* job,
                    const SourceManager& sources)
-    : dag(d), regions(r) {
-  template_of.resize(dag.node_count());
-  for (TemplateId t = 0; t < dag.templates.size(); ++t) {
-    std::fill(template_of.begin() + dag.first_node[t], template_of.begin() + dag.first_node[t + 1], t);
-    name.push_back(job->InternString(dag.templates[t].name));
-  }
+    : dag(d), regions(r), template_of(d) {
+  for (const NodeTemplate& node : dag.templates) name.push_back(job->InternString(node.name));
 
   ListStageCopies(dag, program, &stage_key);
 

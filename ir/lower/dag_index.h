@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/dag/dag.h"
+#include "ir/dag/template_index.h"
 #include "ir/lower/job_storage.h"
 #include "ir/model/body.h"
 #include "ir/program/program.h"
@@ -19,7 +20,7 @@ struct DagIndex {
   const Dag& dag;
   const RegionGraph& regions;
 
-  std::vector<TemplateId> template_of;  // per node
+  const TemplateIndex template_of;  // per node
   std::vector<uint32_t>
       stage_key;                 // per template: dense number of its (stage, copy); compute only, else kNone
   std::vector<uint32_t> name;    // per template: Job::strings

@@ -13,17 +13,15 @@ namespace piper::ir {
 bool CheckLanes(const RoleStorage& role, const Program& program, DiagnosticEngine& diag) {
   constexpr size_t kMaxLanes = 8;  // of a transport (runtime/transport.h)
   std::map<std::pair<runtime::TaskKind, uint32_t>, std::set<uint16_t>> streams;
-  for (const runtime::Task& task : role.tasks) {
-    switch (task.kind) {
-      case runtime::TaskKind::kSend:
-      case runtime::TaskKind::kRecv:
-        streams[{task.kind, task.argument}].insert(task.stream);
-        break;
-      case runtime::TaskKind::kCollective:
-        streams[{task.kind, 0}].insert(task.stream);
-        break;
-      default:
-        break;
+  for (const runtime::Stream& stream : role.streams) {
+    const runtime::Task* known = nullptr;  // to be like the one before is the rule
+    for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t) {
+      const runtime::Task& task = role.tasks[t];
+      if (known != nullptr && known->kind == task.kind && known->argument == task.argument) continue;
+      known = &task;
+      const bool message = task.kind == runtime::TaskKind::kSend || task.kind == runtime::TaskKind::kRecv;
+      if (message || task.kind == runtime::TaskKind::kCollective)
+        streams[{task.kind, message ? task.argument : 0}].insert(task.stream);
     }
   }
   for (const auto& [where, used] : streams) {

@@ -59,6 +59,9 @@ class Packer {
   Packer(const RoleStorage& role, const Users& users, Pool pool, int64_t begin, int64_t split_ratio,
          const std::vector<int64_t>* planned = nullptr)
       : role_(role),
+        tasks_(role.tasks.data()),
+        waits_(role.waits.data()),
+        operands_(role.task_operands.data()),
         users_(users),
         pool_(pool),
         planned_(planned),
@@ -68,9 +71,12 @@ class Packer {
         peak_(begin),
         rounded_(begin),
         rounded_peak_(begin),
-        state_(role.buffers.size()),
-        place_(role.tasks.size(), 0),
-        stream_of_(role.tasks.size(), 0),
+        states_(role.buffers.size()),
+        state_(states_.data()),
+        places_(role.tasks.size(), 0),
+        place_(places_.data()),
+        streams_(role.tasks.size(), 0),
+        stream_of_(streams_.data()),
         pending_(role.streams.size()),
         held_(role.streams.size()),
         group_peak_(role.streams.size(), 0),
@@ -78,28 +84,37 @@ class Packer {
     bool grouped = false;
     for (const runtime::Stream& stream : role.streams) {
       const uint32_t end = stream.first_task + stream.task_count;
+      uint32_t before = kNone;  // the atomic node of the task before
       for (uint32_t t = stream.first_task; t < end; ++t) {
-        stream_of_[t] = role.tasks[t].stream;
-        const uint32_t atomic = role.tasks[t].atomic;
+        stream_of_[t] = tasks_[t].stream;
+        const uint32_t atomic = tasks_[t].atomic;
+        if (atomic != before) {
+          if (before != kNone) place_[t - 1] |= kLast;
+          if (atomic != kNone) place_[t] = kFirst;
+          before = atomic;
+        }
         if (atomic == kNone) continue;
+        place_[t] |= kInside;
         grouped = true;
-        const bool first = t == stream.first_task || role.tasks[t - 1].atomic != atomic;
-        const bool last = t + 1 == end || role.tasks[t + 1].atomic != atomic;
-        place_[t] = static_cast<uint8_t>(kInside | (first ? kFirst : 0) | (last ? kLast : 0));
       }
+      if (before != kNone) place_[end - 1] |= kLast;
     }
     if (grouped) holds_.resize(role.buffers.size());
+    const Buffer* buffers = role.buffers.data();
+    const uint32_t* first_user = users.first.data();
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
-      state_[b].remaining = users_.first[b + 1] - users_.first[b];
-      if (!IsSlot(role.buffers[b], pool_)) continue;
-      state_[b].bytes = role.buffers[b].bytes;
-      state_[b].slot = SlotBytes(role.buffers[b]);
+      State& state = state_[b];
+      state.remaining = first_user[b + 1] - first_user[b];
+      if (!IsSlot(buffers[b], pool_)) continue;
+      state.range = kNone;
+      state.bytes = buffers[b].bytes;
+      state.slot = SlotBytes(buffers[b]);
     }
   }
 
   void Run(const std::vector<uint32_t>& log) {
     PIPER_CHECK(log.size() == 2 * role_.tasks.size(), "an incomplete history");
-    for (uint32_t entry : log) {
+    for (const uint32_t entry : log) {
       if (entry % 2 == 0) {
         Start(entry / 2);
       } else {
@@ -134,14 +149,13 @@ class Packer {
   static constexpr uint8_t kInside = 1, kFirst = 2, kLast = 4;
 
   void Start(uint32_t t) {
-    const Task& task = role_.tasks[t];
-    clock_.Enter(t, task.stream, role_.waits.data() + task.first_wait, task.wait_count, stream_of_.data());
+    const Task& task = tasks_[t];
+    clock_.Enter(t, task.stream, waits_ + task.first_wait, task.wait_count);
     // Within a fused node the part before this one is over; what it freed serves its successors only.
     if (InGroup(t) && !FirstOfGroup(t)) FreeWithinGroup(t - 1);
-    const uint32_t* operands = role_.task_operands.data() + task.first_operand;
-    for (uint32_t i = 0; i < task.operand_count; ++i) {
-      const State& state = state_[operands[i]];
-      if (state.range == kNone && state.slot != 0) Place(operands[i], t);
+    const uint32_t* operand = operands_ + task.first_operand;
+    for (const uint32_t* end = operand + task.operand_count; operand != end; ++operand) {
+      if (state_[*operand].range == kNone) Place(*operand, t);
     }
     peak_ = std::max(peak_, live_);
     if (!InGroup(t)) return;
@@ -154,15 +168,16 @@ class Packer {
   }
 
   void Place(uint32_t b, uint32_t t) {
-    const Task& task = role_.tasks[t];
-    const int64_t bytes = state_[b].slot;
+    const Task& task = tasks_[t];
+    State& placed = state_[b];
+    const int64_t bytes = placed.slot;
     former_.clear();
     uint32_t range = kNone;
     if (planned_ != nullptr) {
       range = 0;
-      state_[b].offset = (*planned_)[b];
-      planned_end_ = std::max(planned_end_, state_[b].offset + bytes);
-      owners_.Take(state_[b].offset, state_[b].offset + bytes, b, &former_);
+      placed.offset = (*planned_)[b];
+      planned_end_ = std::max(planned_end_, placed.offset + bytes);
+      owners_.Take(placed.offset, placed.offset + bytes, b, &former_);
     } else if (InGroup(t)) {
       // Bytes that an earlier part has done with, if they fit exactly: all their users are ordered before
       // this part.
@@ -180,36 +195,37 @@ class Packer {
     } else if (planned_ == nullptr) {
       arena_.SetOwner(range, b);
     }
-    state_[b].range = range;
-    if (planned_ == nullptr) state_[b].offset = arena_.Offset(range);
-    live_ += state_[b].bytes;
+    placed.range = range;
+    if (planned_ == nullptr) placed.offset = arena_.Offset(range);
+    live_ += placed.bytes;
     rounded_ += bytes;
     rounded_peak_ = std::max(rounded_peak_, rounded_);
     for (uint32_t old : former_) {
       // Of each stream only the last user matters.
       const std::span<const uint32_t> tasks = users_.Of(old);
-      for (size_t i = 0; i < tasks.size(); ++i) {
-        const uint32_t user = tasks[i];
+      const uint32_t* const end = tasks.data() + tasks.size();
+      for (const uint32_t* at = tasks.data(); at != end; ++at) {
+        const uint32_t user = *at;
         const uint16_t stream = stream_of_[user];
-        const bool last = i + 1 == tasks.size() || stream_of_[tasks[i + 1]] != stream;
-        if (!last || stream == task.stream || clock_.Ordered(user, stream, t)) continue;
+        if (stream == task.stream || (at + 1 != end && stream_of_[at[1]] == stream)) continue;
+        if (clock_.Ordered(user, stream, t)) continue;
         added_.push_back({user, first_added_[t]});
         first_added_[t] = static_cast<uint32_t>(added_.size() - 1);
-        clock_.AddWait(t, task.stream, user, stream);
+        clock_.AddWait(t, user);
       }
     }
   }
 
   void End(uint32_t t) {
-    const Task& task = role_.tasks[t];
+    const Task& task = tasks_[t];
     if (!InGroup(t)) {
-      Free(t);
+      Free(task);
       return;
     }
     // The parts of a fused node end together; what they freed is free from now on.
     if (!LastOfGroup(t)) return;
     live_ -= group_peak_[task.stream];
-    Free(t);
+    Free(task);
     for (uint32_t b : held_[task.stream]) {
       --holds_[b].count;
       if (state_[b].remaining > 0) FreeOne(b);
@@ -220,9 +236,9 @@ class Packer {
   }
 
   // One use of each operand is over. Buffers without another are released.
-  void Free(uint32_t t) {
-    const Task& task = role_.tasks[t];
-    for (uint32_t i = 0; i < task.operand_count; ++i) FreeOne(role_.task_operands[task.first_operand + i]);
+  void Free(const Task& task) {
+    const uint32_t* operand = operands_ + task.first_operand;
+    for (const uint32_t* end = operand + task.operand_count; operand != end; ++operand) FreeOne(*operand);
   }
   void FreeOne(uint32_t b) {
     State& state = state_[b];
@@ -235,9 +251,9 @@ class Packer {
   // The same for a part of a fused node that goes on: for other streams its uses last until the node's end.
   // So they are held back, unless nobody else has a use left: then later parts may have the bytes.
   void FreeWithinGroup(uint32_t t) {
-    const Task& task = role_.tasks[t];
+    const Task& task = tasks_[t];
     for (uint32_t i = 0; i < task.operand_count; ++i) {
-      const uint32_t b = role_.task_operands[task.first_operand + i];
+      const uint32_t b = operands_[task.first_operand + i];
       if (state_[b].slot == 0) {
         --state_[b].remaining;
         continue;
@@ -265,12 +281,14 @@ class Packer {
     if (added_.empty()) return;
     std::vector<uint32_t> merged(role.waits.size() + added_.size());
     uint32_t* end = merged.data();
-    for (uint32_t t = 0; t < role.tasks.size(); ++t) {
-      Task& task = role.tasks[t];
+    const uint32_t* first_added = first_added_.data();
+    for (Task& task : role.tasks) {
       uint32_t* const begin = end;
-      for (uint32_t w = 0; w < task.wait_count; ++w) *end++ = role.waits[task.first_wait + w];
-      if (first_added_[t] != kNone) {
-        for (uint32_t a = first_added_[t]; a != kNone; a = added_[a].next) *end++ = added_[a].awaited;
+      const uint32_t* wait = waits_ + task.first_wait;
+      for (const uint32_t* last = wait + task.wait_count; wait != last;) *end++ = *wait++;
+      const uint32_t first = *first_added++;
+      if (first != kNone) {
+        for (uint32_t a = first; a != kNone; a = added_[a].next) *end++ = added_[a].awaited;
         std::sort(begin, end);
         end = std::unique(begin, end);
       }
@@ -283,6 +301,10 @@ class Packer {
 
   static constexpr uint32_t kNone = runtime::kNone;
   const RoleStorage& role_;
+  // Into it: vectors would be asked for their data at every turn.
+  const Task* const tasks_;
+  const uint32_t* const waits_;
+  const uint32_t* const operands_;
   const Users& users_;
   const Pool pool_;
   const std::vector<int64_t>* planned_;
@@ -296,12 +318,15 @@ class Packer {
     int64_t slot = 0;  // what its range takes; 0: the buffer is no slot
     int64_t bytes = 0;
     int64_t offset = 0;
-    uint32_t range = kNone;  // before its first user
+    uint32_t range = 0;      // kNone: a slot before its first user
     uint32_t remaining = 0;  // users to come
   };
-  std::vector<State> state_;                    // per buffer
-  std::vector<uint8_t> place_;                  // per task: kInside, kFirst, kLast of a fused node
-  std::vector<uint16_t> stream_of_;             // per task: in rows they lie far apart
+  std::vector<State> states_;
+  State* const state_;  // per buffer
+  std::vector<uint8_t> places_;
+  uint8_t* const place_;  // per task: kInside, kFirst, kLast of a fused node
+  std::vector<uint16_t> streams_;
+  uint16_t* const stream_of_;                   // per task: in rows they lie far apart
   std::vector<std::vector<uint32_t>> pending_;  // per stream: freed within the fused node that runs
   struct Hold {
     uint32_t count = 0;

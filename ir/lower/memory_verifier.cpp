@@ -14,8 +14,6 @@ using runtime::Task;
 std::string VerifyMemory(const runtime::RankProgram& program) {
   const Users users(program.buffers, program.tasks, program.task_operands);
   HappensBefore clock(program.tasks.size(), program.streams.size());
-  std::vector<uint16_t> stream_of;
-  for (const Task& task : program.tasks) stream_of.push_back(task.stream);
   // Tasks in an order that respects streams and waits.
   std::vector<uint32_t> head(program.streams.size());
   std::vector<uint8_t> done(program.tasks.size(), 0);
@@ -30,8 +28,7 @@ std::string VerifyMemory(const runtime::RankProgram& program) {
         for (uint32_t w = 0; w < task.wait_count; ++w)
           ready = ready && done[program.waits[task.first_wait + w]] != 0;
         if (!ready) break;
-        clock.Enter(head[s], task.stream, program.waits.data() + task.first_wait, task.wait_count,
-                    stream_of.data());
+        clock.Enter(head[s], task.stream, program.waits.data() + task.first_wait, task.wait_count);
         done[head[s]++] = 1;
         progress = true;
       }

@@ -33,18 +33,25 @@ struct Users {
 
   Users(std::span<const runtime::Buffer> buffers, std::span<const runtime::Task> all,
         std::span<const uint32_t> operands)
-      : first(buffers.size() + 1, 0) {
+      : first(buffers.size() + 2, 0) {
+    // Counted two entries on, so that entry b + 1 is where the next user of b goes, and stands right at the
+    // end.
+    uint32_t* const counts = first.data() + 2;
+    const uint32_t* const operand = operands.data();
     for (const runtime::Task& task : all) {
-      for (uint32_t i = 0; i < task.operand_count; ++i) ++first[operands[task.first_operand + i] + 1];
+      for (uint32_t i = task.first_operand, end = i + task.operand_count; i < end; ++i) ++counts[operand[i]];
     }
-    for (size_t b = 0; b < buffers.size(); ++b) first[b + 1] += first[b];
+    uint32_t* const next = first.data() + 1;
+    for (size_t b = 0; b < buffers.size(); ++b) counts[b] += next[b];
     tasks.resize(first.back());
-    std::vector<uint32_t> next(first.begin(), first.end() - 1);
+    uint32_t* const users = tasks.data();
+    const runtime::Task* const task = all.data();
     for (uint32_t t = 0; t < all.size(); ++t) {
-      for (uint32_t i = 0; i < all[t].operand_count; ++i) {
-        tasks[next[operands[all[t].first_operand + i]]++] = t;
+      for (uint32_t i = task[t].first_operand, end = i + task[t].operand_count; i < end; ++i) {
+        users[next[operand[i]]++] = t;
       }
     }
+    first.pop_back();
   }
   std::span<const uint32_t> Of(uint32_t buffer) const {
     return std::span(tasks).subspan(first[buffer], first[buffer + 1] - first[buffer]);
