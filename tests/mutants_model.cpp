@@ -1,192 +1,16 @@
 #include "tests/mutants_model.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
-#include <functional>
-#include <sstream>
 #include <tuple>
+
+#include "tests/mutants_cycles.h"
+#include "tests/mutants_items.h"
+#include "tests/mutants_program.h"
 
 namespace piper::mutants {
 namespace {
 
-// ---- reading
-
-// F, B, BI or BW of a stage for a microbatch, or (with `end` "send" or "recv") the message that goes with it.
-struct Selected {
-  std::string pass, end;
-  int stage = -1, dir = 0, mb = -1;
-};
-struct Step {
-  int line = 0;
-  std::vector<Selected> parts;  // several: fused
-};
-struct Place {
-  int stage = 0, dir = -1, rank = 0, line = 0;
-};
-struct EdgeLine {
-  Selected from, to;
-  int line = 0;
-};
-struct RankLists {
-  int line = 0;  // of `order on`
-  std::vector<std::pair<std::string, std::vector<Step>>> streams;
-};
-struct Strategy {
-  int ranks = 0, directions = 1, microbatches_a_direction = 1;
-  std::vector<int> units_of_stage;
-  std::vector<Place> places;
-  std::map<std::string, std::pair<std::string, int>>
-      streams;  // "send" | "recv": the stream and the line that says so
-  std::map<int, RankLists> orders;
-  std::vector<EdgeLine> edges;
-
-  int microbatches() const { return directions * microbatches_a_direction; }
-};
-
-bool StartsWith(const std::string& text, const std::string& with) { return text.rfind(with, 0) == 0; }
-
-// The whole number after the first `after`; -1 where there is none.
-int NumberAfter(const std::string& text, const std::string& after) {
-  const size_t at = text.find(after);
-  return at == std::string::npos ? -1 : std::atoi(text.c_str() + at + after.size());
-}
-
-std::string WordAfter(const std::string& text, const std::string& after) {
-  size_t at = text.find(after);
-  if (at == std::string::npos) return "";
-  at += after.size();
-  size_t end = at;
-  while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
-    ++end;
-  return text.substr(at, end - at);
-}
-
-Selected ReadSelected(const std::string& text) {
-  Selected selected;
-  selected.pass = text.substr(0, text.find('['));
-  selected.stage = NumberAfter(text, "stage = ");
-  selected.dir = std::max(0, NumberAfter(text, "dir = "));
-  selected.mb = NumberAfter(text, "mb = ");
-  for (const char* end : {"send", "recv"}) {
-    if (text.find(std::string("[") + end) != std::string::npos) selected.end = end;
-  }
-  return selected;
-}
-
-Step ReadStep(const std::string& text, int line) {
-  Step step;
-  step.line = line;
-  std::string rest = StartsWith(text, "fused(") ? text.substr(6) : text;
-  for (size_t close; (close = rest.find(']')) != std::string::npos;) {
-    step.parts.push_back(ReadSelected(rest.substr(0, close + 1)));
-    rest.erase(0, close + 1);
-    while (!rest.empty() && (rest[0] == ',' || rest[0] == ' ')) rest.erase(0, 1);
-  }
-  return step;
-}
-
-// "[ramp + unit, 2 * unit]": 2, 2.
-std::vector<int> ReadParts(const std::string& text) {
-  std::vector<int> counts;
-  std::string inside = text.substr(text.find('[') + 1);
-  inside.erase(inside.find(']'));
-  std::istringstream parts(inside);
-  for (std::string part; std::getline(parts, part, ',');) {
-    std::istringstream terms(part);
-    int count = 0;
-    for (std::string term; std::getline(terms, term, '+');) {
-      count += term.find('*') == std::string::npos ? 1 : std::atoi(term.c_str());
-    }
-    counts.push_back(count);
-  }
-  return counts;
-}
-
-Strategy ReadStrategy(const std::string& text) {
-  Strategy strategy;
-  std::istringstream lines(text);
-  int number = 0;
-  bool inside = false;
-  RankLists* order = nullptr;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    const size_t begin = line.find_first_not_of(' ');
-    if (begin == std::string::npos) continue;
-    const std::string what = line.substr(begin);
-    if (StartsWith(what, "strategy ")) inside = true;
-    if (!inside) continue;
-    if (order != nullptr) {
-      if (what == "}") {
-        order = nullptr;
-      } else if (what.back() == ':') {
-        order->streams.push_back({what.substr(0, what.size() - 1), {}});
-      } else {
-        if (order->streams.empty()) order->streams.push_back({"compute", {}});
-        order->streams.back().second.push_back(ReadStep(what, number));
-      }
-    } else if (what == "}") {
-      break;
-    } else if (StartsWith(what, "mesh ")) {
-      strategy.ranks = NumberAfter(what, "pp = ");
-    } else if (StartsWith(what, "cut ")) {
-      strategy.units_of_stage = ReadParts(what);
-    } else if (StartsWith(what, "split batch into ")) {
-      if (what.find("as dir, ") != std::string::npos) {
-        strategy.directions = NumberAfter(what, "split batch into ");
-        strategy.microbatches_a_direction = NumberAfter(what, "as dir, ");
-      } else {
-        strategy.microbatches_a_direction = NumberAfter(what, "split batch into ");
-      }
-    } else if (StartsWith(what, "place ")) {
-      strategy.places.push_back(
-          {NumberAfter(what, "stage = "), NumberAfter(what, "dir = "), NumberAfter(what, "pp["), number});
-    } else if (StartsWith(what, "stream ")) {
-      strategy.streams[WordAfter(what, "[")] = {WordAfter(what, "] on "), number};
-    } else if (StartsWith(what, "edge ")) {
-      const size_t arrow = what.find(" -> ");
-      strategy.edges.push_back(
-          {ReadSelected(what.substr(5, arrow - 5)), ReadSelected(what.substr(arrow + 4)), number});
-    } else if (StartsWith(what, "order on ")) {
-      order = &strategy.orders[NumberAfter(what, "pp[")];
-      order->line = number;
-    }
-  }
-  return strategy;
-}
-
 // ---- the step
-
-enum PassIndex { kForward, kInput, kWeight };  // F, BI, BW
-const char* const kPassNames[] = {"F", "BI", "BW"};
-
-struct Operation {
-  int pass = 0, unit = 0, mb = 0;
-  friend auto operator<=>(const Operation&, const Operation&) = default;
-};
-// What a rank can have: the value of a unit, or the partial cotangent of unit `of` from unit `from`.
-struct Datum {
-  int of = 0, from = -1, mb = 0;
-  friend auto operator<=>(const Datum&, const Datum&) = default;
-};
-struct Message {
-  int from = 0, to = 0;  // ranks
-  Datum datum;
-  Operation producer;
-  int send_stage = 0, recv_stage = 0;
-  int send_item = -1, recv_item = -1;
-  int edge =
-      -1;  // of Strategy::edges, whose message it is: nothing makes it, its send waits for what the edge says
-};
-struct Item {
-  int line = 0;  // 0: no step lists it
-  std::vector<Operation> operations;
-  int message = -1;
-  bool sends = false;
-  int list = 0, previous = -1;             // the one before on its list
-  std::vector<std::pair<int, int>> after;  // items that an `edge` wants done before, and its line
-  bool done = false;
-};
 
 class Play {
  public:
@@ -200,17 +24,31 @@ class Play {
     }
     if (unit != chain_.size()) return Wrong({}, "the cut does not cover the chain");
     if (!Account()) return verdict_;
+    CheckDistances();
     FindMessages();
     FindEdgeMessages();
     LayLists();
+    LayCopies();
+    if (strategy_.carried) LayValidation();
+    AddEdges();
+    AddBarriers();
+    if (strategy_.offload.line > 0) BoundCopies();
+    CheckLimits();
     if (verdict_.kind == Verdict::Kind::kWrong) return verdict_;
-    while (Advance()) {
+    // A rank begins a step when its part of the one before is over, and nothing of a step waits for a later
+    // one: so to play whole steps one after the other is one way in which they can go, and if any way ends,
+    // all do.
+    const int steps = strategy_.carried ? kStepsOverlapped : 1;
+    for (int step = 0; step < steps; ++step) {
+      Reset();
+      while (Advance()) {
+      }
+      if (!std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.done; })) {
+        Explain();
+        return verdict_;
+      }
     }
-    if (std::all_of(items_.begin(), items_.end(), [](const Item& item) { return item.done; })) {
-      Folds();
-    } else {
-      Explain();
-    }
+    Folds();
     return verdict_;
   }
 
@@ -235,18 +73,28 @@ class Play {
            std::to_string(o.mb);
   }
 
+  bool Names(const Claimed& claimed, int unit) const {
+    if (claimed.line == 0 || (claimed.units_only && chain_.units[unit].region == "ramp")) return false;
+    return stage_of_[unit] >= claimed.begin && stage_of_[unit] < claimed.end;
+  }
+  static bool IsCopy(const Selected& s) { return s.end == "offload.out" || s.end == "offload.in"; }
+
   // The operations of one selector, in the order in which a step does them: F up the chain, B down it, a
   // unit's BI and BW of a whole B as one.
   std::vector<std::vector<Operation>> Expand(const Selected& s) const {
     std::vector<std::vector<Operation>> groups;
     const int mb = s.dir * strategy_.microbatches_a_direction + s.mb;
     for (int i = 0; i < chain_.size(); ++i) {
-      const int unit = s.pass == "F" ? i : chain_.size() - 1 - i;
+      const bool down = s.pass == "B" || s.pass == "BI" || s.pass == "BW";
+      const int unit = down ? chain_.size() - 1 - i : i;
       if (stage_of_[unit] != s.stage) continue;
       std::vector<Operation> group;
       if (s.pass == "F") group.push_back({kForward, unit, mb});
       if ((s.pass == "B" || s.pass == "BI") && HasInputPass(unit)) group.push_back({kInput, unit, mb});
       if (s.pass == "B" || s.pass == "BW") group.push_back({kWeight, unit, mb});
+      if (s.pass == "R" && Names(strategy_.recompute, unit)) group.push_back({kReplay, unit, mb});
+      if (s.end == "offload.out" && Names(strategy_.offload, unit)) group.push_back({kOut, unit, mb});
+      if (s.end == "offload.in" && Names(strategy_.offload, unit)) group.push_back({kIn, unit, mb});
       if (!group.empty()) groups.push_back(group);
     }
     return groups;
@@ -257,19 +105,15 @@ class Play {
   bool Account() {
     std::map<Operation, std::vector<int>> lines;
     for (const auto& [rank, order] : strategy_.orders) {
-      for (const auto& [stream, steps] : order.streams) {
-        if (stream != "compute") continue;
-        for (const Step& step : steps) {
-          for (const Selected& part : step.parts) {
-            if (!part.end.empty()) continue;
-            for (const auto& group : Expand(part)) {
-              for (const Operation& o : group) {
-                if (RankOf(o.unit, o.mb) != rank) {
-                  Wrong({step.line},
-                        Name(o) + " on rank " + std::to_string(rank) + ", which does not hold it");
-                }
-                lines[o].push_back(step.line);
+      for (const auto& [stream, step] : order.steps) {
+        for (const Selected& part : step.parts) {
+          if (!part.end.empty() && !IsCopy(part)) continue;
+          for (const auto& group : Expand(part)) {
+            for (const Operation& o : group) {
+              if (RankOf(o.unit, o.mb) != rank) {
+                Wrong({step.line}, Name(o) + " on rank " + std::to_string(rank) + ", which does not hold it");
               }
+              lines[o].push_back(step.line);
             }
           }
         }
@@ -277,10 +121,11 @@ class Play {
     }
     for (int unit = 0; unit < chain_.size(); ++unit) {
       for (int mb = 0; mb < strategy_.microbatches(); ++mb) {
-        for (int pass : {kForward, kInput, kWeight}) {
+        for (int pass : {kForward, kInput, kWeight, kReplay, kOut, kIn}) {
           if (pass == kInput && !HasInputPass(unit)) continue;
           const Operation o{pass, unit, mb};
           const std::vector<int>& at = lines[o];
+          if (at.empty() && pass > kWeight) continue;  // those stand where they are needed
           if (at.empty()) {
             Wrong({strategy_.orders.at(RankOf(unit, mb)).line}, Name(o) + " never happens");
           } else if (at.size() > 1) {
@@ -314,11 +159,20 @@ class Play {
     }
   }
 
+  // An edge into the next step needs a rank that does both.
+  void CheckDistances() {
+    for (const EdgeLine& edge : strategy_.edges) {
+      if (edge.distance > 1) Wrong({edge.line}, "an edge reaches over more than one step");
+      if (edge.distance == 1 && RankOfSelected(edge.from) != RankOfSelected(edge.to))
+        Wrong({edge.line}, "an edge reaches into another rank's next step");
+    }
+  }
+
   // An edge between steps of two ranks is a message without content.
   void FindEdgeMessages() {
     for (size_t e = 0; e < strategy_.edges.size(); ++e) {
       const EdgeLine& edge = strategy_.edges[e];
-      if (!edge.from.end.empty() || !edge.to.end.empty()) continue;
+      if (!edge.from.end.empty() || !edge.to.end.empty() || edge.distance > 0) continue;
       const int from = RankOfSelected(edge.from), to = RankOfSelected(edge.to);
       if (from == to) continue;
       Message message;
@@ -385,42 +239,54 @@ class Play {
         listed;  // (rank, stream): (message, line)
     for (const auto& [rank, order] : strategy_.orders) {
       const int compute = NewList();
-      for (const auto& [stream, steps] : order.streams) {
-        for (const Step& step : steps) {
-          if (!step.parts[0].end.empty()) {
-            const std::vector<int> named = Named(rank, step.parts[0]);
-            // Which of two would come first is a rule of the compiler's; our programs do not ask for it.
-            if (named.size() != 1)
-              Wrong({step.line}, "a step names " + std::to_string(named.size()) + " messages");
-            for (int message : named) {
-              if (stream == "compute") {
-                AddMessage(message, step.parts[0].end == "send", step.line, compute);
-              } else {
-                listed[{rank, stream}].push_back({message, step.line});
-              }
+      compute_[rank] = compute;
+      int segment = 0;
+      for (const auto& [stream, step] : order.steps) {
+        if (step.parts.empty()) {
+          barriers_.push_back({rank, segment++, step.line});
+          continue;
+        }
+        if (IsCopy(step.parts[0])) {
+          for (const auto& group : Expand(step.parts[0]))
+            copies_[{rank, stream}].push_back({group[0], step.line});
+          continue;
+        }
+        if (!step.parts[0].end.empty()) {
+          const std::vector<int> named = Named(rank, step.parts[0]);
+          // Which of two would come first is a rule of the compiler's; our programs do not ask for it.
+          if (named.size() != 1)
+            Wrong({step.line}, "a step names " + std::to_string(named.size()) + " messages");
+          for (int message : named) {
+            if (stream == "compute") {
+              AddMessage(message, step.parts[0].end == "send", step.line, compute);
+            } else {
+              listed[{rank, stream}].push_back({message, step.line});
             }
-            continue;
+            placed_.push_back({rank, segment, -1, message, step.parts[0].end == "send"});
           }
-          Item fused;
-          fused.line = step.line;
-          for (const Selected& part : step.parts) {
-            for (const auto& group : Expand(part)) {
-              if (step.parts.size() > 1) {
-                fused.operations.insert(fused.operations.end(), group.begin(), group.end());
-                continue;
-              }
-              Item item;
-              item.line = step.line;
-              item.operations = group;
-              const int id = Add(item, compute);
-              for (size_t i = 0; i < group.size(); ++i) position[group[i]] = {id, static_cast<int>(i)};
+          continue;
+        }
+        Item fused;
+        fused.line = step.line;
+        for (const Selected& part : step.parts) {
+          for (const auto& group : Expand(part)) {
+            if (step.parts.size() > 1) {
+              fused.operations.insert(fused.operations.end(), group.begin(), group.end());
+              continue;
             }
+            Item item;
+            item.line = step.line;
+            item.operations = group;
+            const int id = Add(item, compute);
+            placed_.push_back({rank, segment, id});
+            for (size_t i = 0; i < group.size(); ++i) position[group[i]] = {id, static_cast<int>(i)};
           }
-          if (step.parts.size() > 1) {
-            const int id = Add(fused, compute);
-            for (size_t i = 0; i < fused.operations.size(); ++i)
-              position[fused.operations[i]] = {id, static_cast<int>(i)};
-          }
+        }
+        if (step.parts.size() > 1 && !fused.operations.empty()) {
+          const int id = Add(fused, compute);
+          placed_.push_back({rank, segment, id});
+          for (size_t i = 0; i < fused.operations.size(); ++i)
+            position[fused.operations[i]] = {id, static_cast<int>(i)};
         }
       }
     }
@@ -468,7 +334,178 @@ class Play {
     for (const Message& message : messages_) {
       if (message.send_item < 0 || message.recv_item < 0) Wrong({}, "a message has only one end");
     }
-    heads_.assign(lists_.size(), 0);
+  }
+
+  // What leaves for the host and comes back, on the lists that say so; else in the order of the F, and in
+  // that of the first readers.
+  void LayCopies() {
+    if (strategy_.offload.line == 0) return;
+    for (const auto& [rank, compute] : compute_) {
+      std::vector<std::pair<Operation, int>> out, in;
+      std::set<Operation> seen;
+      for (int id : lists_[compute]) {
+        for (const Operation& o : items_[id].operations) {
+          if (o.pass == kForward && Names(strategy_.offload, o.unit))
+            out.push_back({{kOut, o.unit, o.mb}, 0});
+          for (const Operation& fetched : Fetched(o)) {
+            if (seen.insert(fetched).second) in.push_back({fetched, 0});
+          }
+        }
+      }
+      std::set<Operation> listed;
+      for (const auto& [key, copies] : copies_) {
+        if (key.first != rank) continue;
+        const int list = NewList();
+        for (const auto& [o, line] : copies) {
+          AddCopy(o, line, list);
+          listed.insert(o);
+        }
+      }
+      for (const auto& copies : {out, in}) {
+        const auto is_listed = [&](const auto& copy) { return listed.count(copy.first) > 0; };
+        if (std::all_of(copies.begin(), copies.end(), is_listed)) continue;
+        if (std::any_of(copies.begin(), copies.end(), is_listed)) Wrong({}, "a list leaves a copy out");
+        const int list = NewList();
+        for (const auto& [o, line] : copies) AddCopy(o, line, list);
+      }
+    }
+  }
+  void AddCopy(const Operation& o, int line, int list) {
+    Item item;
+    item.line = line;
+    item.operations = {o};
+    item_of_[o] = Add(item, list);
+  }
+  // What must be back from the host before a backward pass: what the unit's own F left, and for the gradient
+  // of parameters the unit's inputs, if they were made on the rank. What has arrived in a message stays.
+  std::vector<Operation> Fetched(const Operation& o) const {
+    std::vector<Operation> fetched;
+    if (o.pass != kInput && o.pass != kWeight) return fetched;
+    if (Names(strategy_.offload, o.unit)) fetched.push_back({kIn, o.unit, o.mb});
+    const int factor = FactorOf(o);
+    if (factor >= 0 && Names(strategy_.offload, factor)) fetched.push_back({kIn, factor, o.mb});
+    return fetched;
+  }
+  // Copies come back `prefetch` units ahead at most: those of one may start when all has been done that
+  // stands before the first reader of the one that is so many before it.
+  void BoundCopies() {
+    for (const auto& [rank, compute] : compute_) {
+      std::vector<std::pair<int, std::vector<int>>> arrivals;  // what stands before the first reader; copies
+      std::map<std::pair<int, int>, size_t> index;             // by unit or stage, and microbatch
+      std::set<int> seen;
+      for (int id : lists_[compute]) {
+        for (const Operation& o : items_[id].operations) {
+          for (const Operation& fetched : Fetched(o)) {
+            const int copy = item_of_.at(fetched);
+            if (!seen.insert(copy).second) continue;
+            const int unit = strategy_.offload.whole_stages ? stage_of_[fetched.unit] : fetched.unit;
+            auto [at, fresh] = index.try_emplace({unit, o.mb}, arrivals.size());
+            if (fresh) arrivals.push_back({items_[id].previous, {}});
+            arrivals[at->second].second.push_back(copy);
+          }
+        }
+      }
+      for (size_t i = static_cast<size_t>(strategy_.offload.prefetch); i < arrivals.size(); ++i) {
+        const int before = arrivals[i - static_cast<size_t>(strategy_.offload.prefetch)].first;
+        for (int copy : arrivals[i].second) {
+          if (before >= 0) items_[copy].after.push_back({before, strategy_.offload.line});
+        }
+      }
+    }
+  }
+
+  // The check of the step before: it goes by the norm of all ranks, and stands before the first BW, which
+  // overwrites what it judges.
+  void LayValidation() {
+    for (const auto& [rank, compute] : compute_) {
+      Item norm;
+      norm.meets = true;
+      const int met = Add(norm, NewList());
+      Item check;
+      check.after.push_back({met, 0});
+      check.list = compute;
+      std::vector<int>& list = lists_[compute];
+      const auto first = std::find_if(list.begin(), list.end(), [&](int id) {
+        const std::vector<Operation>& done = items_[id].operations;
+        return std::any_of(done.begin(), done.end(), [](const Operation& o) { return o.pass == kWeight; });
+      });
+      check.previous = first == list.begin() ? -1 : *std::prev(first);
+      const int id = static_cast<int>(items_.size());
+      items_.push_back(check);
+      if (first != list.end()) items_[*first].previous = id;
+      list.insert(first, id);
+    }
+  }
+
+  // Everything that a rank has listed before a barrier is done before anything that it lists after it.
+  void AddBarriers() {
+    for (const Barrier& barrier : barriers_) {
+      Item item;
+      item.line = barrier.line;
+      const int id = Add(item, NewList());
+      for (const Placed& placed : placed_) {
+        if (placed.rank != barrier.rank) continue;
+        int other = placed.item;
+        if (placed.message >= 0)
+          other = placed.sends ? messages_[placed.message].send_item : messages_[placed.message].recv_item;
+        if (placed.segment <= barrier.segment) {
+          items_[id].after.push_back({other, barrier.line});
+        } else {
+          items_[other].after.push_back({id, barrier.line});
+        }
+      }
+    }
+  }
+
+  // What F starts lives until the last backward pass on its rank that reads what it left.
+  void CheckLimits() {
+    for (const LimitLine& limit : strategy_.limits) {
+      const auto key = [&](int unit, int mb) { return std::pair(limit.per_microbatch ? 0 : unit, mb); };
+      const auto counts = [&](int unit) { return limit.stage < 0 || stage_of_[unit] == limit.stage; };
+      for (const auto& [rank, compute] : compute_) {
+        std::map<std::pair<int, int>, int> left;  // reads
+        for (int id : lists_[compute]) {
+          for (const Operation& o : items_[id].operations) {
+            for (int unit : ReadBy(o)) left[key(unit, o.mb)] += counts(unit);
+          }
+        }
+        std::set<std::pair<int, int>> alive;
+        bool kept = true;
+        for (int id : lists_[compute]) {
+          for (const Operation& o : items_[id].operations) {
+            if (o.pass == kForward && counts(o.unit) && left[key(o.unit, o.mb)] > 0)
+              alive.insert(key(o.unit, o.mb));
+            kept = kept && static_cast<int>(alive.size()) <= limit.count;
+            for (int unit : ReadBy(o)) {
+              if (counts(unit) && --left[key(unit, o.mb)] == 0) alive.erase(key(unit, o.mb));
+            }
+          }
+        }
+        if (!kept) Wrong({limit.line}, "more live on rank " + std::to_string(rank) + " than the limit");
+      }
+    }
+  }
+  // The units whose F left on the rank what a backward pass reads: its own, and for the gradient of
+  // parameters the one that made its factor, unless a replay of the stage makes that again.
+  std::vector<int> ReadBy(const Operation& o) const {
+    std::vector<int> units;
+    if (o.pass != kInput && o.pass != kWeight) return units;
+    units.push_back(o.unit);
+    const int factor = FactorOf(o);
+    const bool replayed = factor >= 0 && strategy_.recompute.whole_stages &&
+                          stage_of_[factor] == stage_of_[o.unit] && Names(strategy_.recompute, factor);
+    if (factor >= 0 && !replayed) units.push_back(factor);
+    return units;
+  }
+  // The gradient of a unit's parameters is its cotangent times what it multiplies them by: the unit that made
+  // that, if it is on the rank; else -1.
+  int FactorOf(const Operation& o) const {
+    if (o.pass != kWeight || !HasInputPass(o.unit)) return -1;
+    const int factor = chain_.units[o.unit].inputs.back();
+    return RankOf(factor, o.mb) == RankOf(o.unit, o.mb) ? factor : -1;
+  }
+
+  void AddEdges() {
     for (const Message& message : messages_) {
       if (message.edge < 0) continue;
       const EdgeLine& edge = strategy_.edges[static_cast<size_t>(message.edge)];
@@ -476,6 +513,7 @@ class Play {
       for (int to : ItemsOf(edge.to)) items_[to].after.push_back({message.recv_item, edge.line});
     }
     for (const EdgeLine& edge : strategy_.edges) {
+      if (edge.distance > 0) continue;
       if (edge.from.end.empty() && edge.to.end.empty() &&
           RankOfSelected(edge.from) != RankOfSelected(edge.to))
         continue;
@@ -522,7 +560,15 @@ class Play {
       for (int input : chain_.units[o.unit].inputs) data->push_back({input, -1, o.mb});
       return;
     }
+    if (o.pass == kIn) {
+      operations->push_back({kOut, o.unit, o.mb});
+      return;
+    }
     operations->push_back({kForward, o.unit, o.mb});
+    if (o.pass == kReplay || o.pass == kOut) return;
+    // Listed, it stands for itself; else it stands right before.
+    if (item_of_.count({kReplay, o.unit, o.mb})) operations->push_back({kReplay, o.unit, o.mb});
+    for (const Operation& fetched : Fetched(o)) operations->push_back(fetched);
     for (int reader : chain_.ReadersOf(o.unit)) data->push_back({o.unit, reader, o.mb});
     if (o.pass == kWeight && HasInputPass(o.unit)) operations->push_back({kInput, o.unit, o.mb});
   }
@@ -559,6 +605,19 @@ class Play {
     ++heads_[items_[item].list];
   }
 
+  void Reset() {
+    heads_.assign(lists_.size(), 0);
+    for (Item& item : items_) item.done = false;
+    done_.clear();
+    have_.clear();
+    verdict_.executed.clear();
+  }
+  bool AllMeet() const {
+    return std::all_of(items_.begin(), items_.end(), [&](const Item& item) {
+      return !item.meets || item.done || IsHead(static_cast<int>(&item - items_.data()));
+    });
+  }
+
   // One sweep over the heads of all lists; false: nothing can move.
   bool Advance() {
     bool moved = false;
@@ -575,6 +634,7 @@ class Play {
           Pop(message.recv_item);
         } else {
           if (!CanRun(items_[id]) || !Allowed(items_[id])) break;
+          if (items_[id].meets && !AllMeet()) break;
           Do(items_[id]);
           Pop(id);
         }
@@ -584,7 +644,7 @@ class Play {
     return moved;
   }
   void Do(const Item& item) {
-    if (verdict_.executed.empty() || verdict_.executed.back() != item.line)
+    if (item.line > 0 && (verdict_.executed.empty() || verdict_.executed.back() != item.line))
       verdict_.executed.push_back(item.line);
     for (const Operation& o : item.operations) {
       const int rank = RankOf(o.unit, o.mb);
@@ -619,7 +679,7 @@ class Play {
     }
   }
 
-  // The cycles of what is stuck: strongly connected components of "waits for" (Tarjan).
+  // The cycles of what is stuck.
   void Explain() {
     verdict_.kind = Verdict::Kind::kStuck;
     const int count = static_cast<int>(items_.size() + messages_.size());
@@ -670,48 +730,22 @@ class Play {
         }
       }
     }
-    std::vector<int> index(count, -1), low(count, 0), component(count, -1), stack;
-    int next = 0, components = 0;
-    std::vector<int> size;
-    std::function<void(int)> visit = [&](int node) {
-      index[node] = low[node] = next++;
-      stack.push_back(node);
-      for (int to : waits[node]) {
-        if (index[to] < 0) {
-          visit(to);
-          low[node] = std::min(low[node], low[to]);
-        } else if (component[to] < 0) {
-          low[node] = std::min(low[node], index[to]);
-        }
-      }
-      if (low[node] != index[node]) return;
-      size.push_back(0);
-      for (int member = -1; member != node;) {
-        member = stack.back();
-        stack.pop_back();
-        component[member] = components;
-        ++size[components];
-      }
-      ++components;
-    };
-    for (int node = 0; node < count; ++node) {
-      if (index[node] < 0) visit(node);
-    }
-    const auto on_cycle = [&](int node) {
-      return size[component[node]] > 1 ||
-             std::find(waits[node].begin(), waits[node].end(), node) != waits[node].end();
-    };
+    const Cycles cycles(waits);
     for (int id = 0; id < static_cast<int>(items_.size()); ++id) {
       const Item& item = items_[id];
-      if (item.done || !on_cycle(node_of(id))) continue;
+      if (item.done || !cycles.On(node_of(id))) continue;
       if (item.line > 0) verdict_.cycle_steps.insert(item.line);
       for (const auto& [from, line] : item.after) {
-        if (component[node_of(from)] == component[node_of(id)]) verdict_.cycle_lines.insert(line);
+        if (cycles.Same(node_of(from), node_of(id))) verdict_.cycle_lines.insert(line);
       }
       const auto from_stage = [&](int stage, int mb) {
         verdict_.cycle_lines.insert(PlaceOf(stage, mb)->line);
       };
-      for (const Operation& o : item.operations) from_stage(stage_of_[o.unit], o.mb);
+      for (const Operation& o : item.operations) {
+        from_stage(stage_of_[o.unit], o.mb);
+        if (o.pass == kReplay) verdict_.cycle_lines.insert(strategy_.recompute.line);
+        if (o.pass == kOut || o.pass == kIn) verdict_.cycle_lines.insert(strategy_.offload.line);
+      }
       if (item.message < 0) continue;
       const Message& message = messages_[item.message];
       from_stage(item.sends ? message.send_stage : message.recv_stage, message.datum.mb);
@@ -723,6 +757,15 @@ class Play {
                    std::to_string(verdict_.cycle_steps.size()) + " of them on cycles";
   }
 
+  struct Barrier {
+    int rank = 0, segment = 0, line = 0;  // it stands behind that segment
+  };
+  // What an order lists, but copies.
+  struct Placed {
+    int rank = 0, segment = 0, item = -1, message = -1;
+    bool sends = false;
+  };
+
   const Strategy& strategy_;
   const Chain& chain_;
   Verdict verdict_;
@@ -730,6 +773,10 @@ class Play {
   std::vector<Message> messages_;
   std::vector<Item> items_;
   std::vector<std::vector<int>> lists_;
+  std::map<int, int> compute_;  // a rank's list of computation
+  std::vector<Barrier> barriers_;
+  std::vector<Placed> placed_;
+  std::map<std::pair<int, std::string>, std::vector<std::pair<Operation, int>>> copies_;  // as listed; lines
   std::vector<size_t> heads_;
   std::map<Operation, int> item_of_;
   std::set<Operation> done_;
@@ -741,27 +788,6 @@ class Play {
 Verdict Judge(const std::string& text, const Chain& chain) {
   const Strategy strategy = ReadStrategy(text);
   return Play(strategy, chain).Run();
-}
-
-std::set<int> WrongSizes(const std::string& dag_text, int64_t bytes) {
-  std::map<std::string, std::pair<int, int64_t>> ends;  // name of the node: line, bytes
-  std::set<int> wrong;
-  std::istringstream lines(dag_text);
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    if (!StartsWith(line, "node \"send ") && !StartsWith(line, "node \"recv ")) continue;
-    const std::string name = line.substr(6, line.find('"', 6) - 6);
-    const size_t at = line.rfind(" bytes ");
-    const int64_t states = at == std::string::npos ? 0 : std::atoll(line.c_str() + at + 7);
-    ends[name] = {number, states};
-    if (states != bytes) wrong.insert(number);
-  }
-  for (const auto& [name, end] : ends) {
-    auto other = ends.find((StartsWith(name, "send") ? "recv" : "send") + name.substr(4));
-    if (other == ends.end() || other->second.second != end.second) wrong.insert(end.first);
-  }
-  return wrong;
 }
 
 }  // namespace piper::mutants

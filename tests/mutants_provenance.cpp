@@ -375,6 +375,10 @@ std::string RunWithHashes(const ir::Plan& plan, const Expectation& expected, con
       const std::vector<float>& want = gradients ? expected.at(at).gradients.at(parameter.name)
                                                  : expected.at(at + 1).before.at(parameter.name);
       if (same(gradients ? view.gradient(parameter) : view.value(parameter), want)) continue;
+      // Where steps overlap, the rank may have updated again.
+      if (!gradients && at + 1 < expected.steps() &&
+          same(view.value(parameter), expected.at(at + 2).before.at(parameter.name)))
+        continue;
       faults.Add(std::string("the ") + what + " of " + parameter.name + " on rank " +
                  std::to_string(view.rank) + ", step " + std::to_string(step) +
                  ", is not the fold of its slices");

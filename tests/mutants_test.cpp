@@ -1,9 +1,10 @@
 // Mutated schedules: steps swapped, dropped, duplicated, moved to another rank, sizes of messages changed,
-// streams merged, messages reordered, over every schedule of the library, in equal shares of kind and
-// schedule. Each mutant is refused by the compiler, with a witness that names its lines, and the brute-force
-// model (tests/mutants_model.h) finds it stuck or wrong; or both find it fine, and it runs on the real
-// executor with hashes for values (tests/mutants_provenance.h) under twenty seeds of random delays. A sample
-// runs always, everything under PIPER_SOAK=1.
+// streams merged, messages reordered, limits, lanes, barriers, listed recomputation and offloading disturbed,
+// over every schedule of the library, an order that `greedy` found and steps that overlap, in equal shares of
+// kind and schedule. Each mutant is refused by the compiler, with a witness that names its lines, and the
+// brute-force model (tests/mutants_model.h) finds it stuck or wrong; or both find it fine, and it runs on the
+// real executor with hashes for values (tests/mutants_provenance.h) under twenty seeds of random delays. A
+// sample runs always, everything under PIPER_SOAK=1.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ using testing::Compile;
 using testing::Compiled;
 using testing::Soak;
 
-constexpr int kDelaySeeds = 20, kFewDelaySeeds = 5;
+constexpr int kDelaySeeds = 20, kFewDelaySeeds = 2;
 constexpr uint32_t kDelayMicroseconds = 60;
 
 // A plan that both sides accepted, waiting for its runs.
@@ -62,7 +63,7 @@ std::string RunUnderDelays(const Accepted& accepted, int seeds) {
   return "";
 }
 
-// Runs what was accepted (in a sample, all seeds of delays for every fifth only), several at a time: most of
+// Runs what was accepted (in a sample, all seeds of delays for every 16th only), several at a time: most of
 // the time their threads sleep.
 void RunAll(std::vector<Accepted>* accepted) {
   constexpr size_t kAtATime = 3;
@@ -71,7 +72,7 @@ void RunAll(std::vector<Accepted>* accepted) {
   for (size_t first = 0; first < kAtATime; ++first) {
     threads.emplace_back([&, first] {
       for (size_t i = first; i < accepted->size(); i += kAtATime) {
-        faults[i] = RunUnderDelays((*accepted)[i], Soak() || i % 5 == 0 ? kDelaySeeds : kFewDelaySeeds);
+        faults[i] = RunUnderDelays((*accepted)[i], Soak() || i % 16 == 0 ? kDelaySeeds : kFewDelaySeeds);
       }
     });
   }
@@ -195,7 +196,7 @@ uint64_t FirstSeed() {
 TEST(Mutants, AreRefusedWithTheirLinesOrRunRight) {
   const std::vector<std::string>& schedules = ScheduleNames();
   const int cells = static_cast<int>(schedules.size()) * kKinds;
-  const int wanted = Soak() ? 5000 : 130;
+  const int wanted = Soak() ? 5000 : 240;
   const int per_cell = (wanted + cells - 1) / cells;
   const int with_numbers = Soak() ? 200 : 8;
   std::map<Kind, Tally> tallies;
@@ -210,7 +211,9 @@ TEST(Mutants, AreRefusedWithTheirLinesOrRunRight) {
     for (uint64_t attempt = 0;; ++attempt) {
       ASSERT_LT(attempt, 200u) << "no new mutant: " << schedule << ", " << KindName(kind);
       const uint64_t seed = FirstSeed() + static_cast<uint64_t>(n) * 1000 + attempt;
-      const bool chain_only = kind == Kind::kMerge || kind == Kind::kMessages || kind == Kind::kEdge;
+      static const std::set<Kind> kChainOnly = {Kind::kMerge, Kind::kMessages, Kind::kEdge,
+                                                Kind::kLanes, Kind::kBarrier,  Kind::kOffload};
+      const bool chain_only = kChainOnly.count(kind) > 0;
       const Study good = ChooseStudy(schedule, seed, !chain_only && seed % 3 != 0);
       const Written written = Write(good);
       const std::string name = "mutant " + std::to_string(n) + ": " + good.Name() + ", " + KindName(kind);
@@ -267,6 +270,7 @@ TEST(Mutants, AreRefusedWithTheirLinesOrRunRight) {
   EXPECT_EQ(all.with_numbers, with_numbers);
 }
 
+// Every other one is written out further: limits that it keeps, lanes, barriers, R steps, copies to the host.
 TEST(Mutants, GoodSchedulesAreAcceptedAndRunRight) {
   const int per_schedule = Soak() ? 25 : 2;
   std::vector<Accepted> accepted;
@@ -274,10 +278,17 @@ TEST(Mutants, GoodSchedulesAreAcceptedAndRunRight) {
   for (const std::string& schedule : ScheduleNames()) {
     std::set<std::string> known;
     for (uint64_t seed = FirstSeed() + 900'000'000; static_cast<int>(known.size()) < per_schedule; ++seed) {
-      const Study study = ChooseStudy(schedule, seed, seed % 3 != 0);
+      static const Kind kFurther[] = {Kind::kLimit, Kind::kLanes, Kind::kBarrier, Kind::kReplay,
+                                      Kind::kOffload};
+      const bool further = known.size() % 2 == 1;
+      Random random(seed);
+      Study study = ChooseStudy(schedule, seed, !further && seed % 3 != 0);
+      if (further) study = Decorate(study, kFurther[checked / 2 % std::size(kFurther)], random);
       const Written written = Write(study);
-      if (!known.insert(written.text).second) continue;
       const Verdict verdict = Judge(written.text, study.chain);
+      // Receives in the order of their readers and barriers do not go with every schedule.
+      if (further && verdict.kind == Verdict::Kind::kStuck) continue;
+      if (!known.insert(written.text).second) continue;
       EXPECT_EQ(verdict.kind, Verdict::Kind::kFine) << study.Name() << ": " << verdict.why;
       std::unique_ptr<Compiled> compiled = Compile(written.text);
       ASSERT_TRUE(compiled->ok()) << study.Name() << "\n" << compiled->Messages();
@@ -287,6 +298,61 @@ TEST(Mutants, GoodSchedulesAreAcceptedAndRunRight) {
     }
   }
   RunAll(&accepted);
+}
+
+// `greedy` itself, with other costs, priorities and bounds: the order that it finds is right by the model's
+// verdict and keeps the bound, and runs; a bound is refused, at its line, if one microbatch alone exceeds it.
+TEST(Mutants, GreedyFindsOrdersThatRunRight) {
+  const int wanted = Soak() ? 320 : 12;
+  std::vector<Accepted> accepted;
+  int refused = 0;
+  for (int n = 0; n < wanted; ++n) {
+    const uint64_t seed = FirstSeed() + 800'000'000 + static_cast<uint64_t>(n);
+    Random random(seed);
+    Study study = ChooseStudy("greedy", seed, seed % 3 != 0);
+    GreedyChoice choice = ChooseGreedy(study, random);
+    if (n % 3 == 0) choice.in_flight = 1;
+    const auto [text, line] = WriteGreedy(study, choice);
+    const std::string name = "greedy " + std::to_string(n) + ": " + study.Name() + "\n" + text;
+    std::unique_ptr<Compiled> compiled = Compile(text);
+    // A microbatch passes every stage of a rank before the first of them can go back.
+    const bool possible = choice.in_flight == 0 || choice.in_flight >= study.v;
+    ASSERT_EQ(compiled->ok(), possible) << name << compiled->Messages();
+    if (!possible) {
+      ++refused;
+      EXPECT_TRUE(compiled->Has(ir::DiagKind::kBadGreedy)) << name << compiled->Messages();
+      EXPECT_EQ(NamedLines(*compiled), std::set<int>{line}) << name << compiled->Messages();
+      continue;
+    }
+    study.orders = OrdersOf(*compiled);
+    for (RankOrder& order : study.orders) {
+      int most = 0;
+      std::set<std::pair<int, int>> forward;  // (stage, microbatch), sent forward and not yet back
+      for (const Listed& step : order.compute()) {
+        const std::pair<int, int> key(step.parts[0].stage, step.parts[0].mb);
+        if (step.parts[0].pass == "F") forward.insert(key);
+        most = std::max(most, static_cast<int>(forward.size()));
+        if (step.parts[0].pass != "F") forward.erase(key);
+      }
+      EXPECT_LE(most, choice.in_flight > 0 ? choice.in_flight : study.m * study.v)
+          << name << "rank " << order.rank;
+    }
+    const Written written = Write(study);
+    const Verdict verdict = Judge(written.text, study.chain);
+    EXPECT_EQ(verdict.kind, Verdict::Kind::kFine) << name << verdict.why << "\n" << written.text;
+    if (verdict.kind != Verdict::Kind::kFine) continue;
+    // Written out it is the same order.
+    std::unique_ptr<Compiled> again = Compile(written.text);
+    ASSERT_TRUE(again->ok()) << name << again->Messages();
+    Study same = study;
+    same.orders = OrdersOf(*again);
+    EXPECT_EQ(Write(same).text, written.text) << name;
+    if (n % 8 == 0) testing::ExpectEqualToReference(*compiled, 2, name);
+    accepted.push_back({name, text, study.chain, verdict.folds, study.dp, std::move(compiled)});
+  }
+  RunAll(&accepted);
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(2 * refused, wanted);
 }
 
 // The judges themselves: what they say of a case that a person can follow.

@@ -10,7 +10,9 @@
 
 #include "frontend/frontend.h"
 #include "ir/program/program.h"
+#include "ir/schedule_csv/from_dag.h"
 #include "ir/support/diagnostics.h"
+#include "tests/pipeline_support.h"
 
 namespace piper::mutants {
 namespace {
@@ -21,6 +23,11 @@ Shape ShapeOf(const std::string& schedule) {
   if (schedule == "dualpipe") return Shape::kTwoWays;
   const bool v = schedule == "zbv" || schedule == "v_half" || schedule == "v_min" || schedule == "dualpipev";
   return v ? Shape::kV : Shape::kLooped;
+}
+
+// v stages a rank.
+bool TakesChunks(const std::string& schedule) {
+  return schedule == "interleaved" || schedule == "looped_bfs" || schedule == "interleaved_zb";
 }
 
 // ---- from the library
@@ -37,15 +44,15 @@ Part PartOf(const ir::Selector& selector) {
   return part;
 }
 
-std::vector<RankOrder> LibraryOrders(const Study& study) {
-  const bool takes_v = study.schedule == "interleaved" || study.schedule == "looped_bfs";
+std::vector<RankOrder> LibraryOrders(const Study& study, const std::string& schedule) {
+  const bool takes_v = TakesChunks(schedule);
   std::ostringstream text;
   text
       << "import std.schedules\nimport std.topologies\nmodule One() {\n  param w: [width = 2] = ones\n"
       << "  forward(x: [batch, width = 2], y: [batch, width = 2]) -> loss { tag unit { mse(x * w, y) } }\n}\n"
       << "model net = One()\nstrategy study {\n  mesh (pp = " << study.p << ")\n";
   for (int rank = 0; rank < study.p; ++rank) {
-    text << "  order on pp[" << rank << "] { schedules." << study.schedule << "(" << rank << ", " << study.p
+    text << "  order on pp[" << rank << "] { schedules." << schedule << "(" << rank << ", " << study.p
          << ", ";
     if (takes_v) text << study.v << ", ";
     text << study.m << ") }\n";
@@ -81,305 +88,6 @@ std::vector<RankOrder> LibraryOrders(const Study& study) {
   return orders;
 }
 
-// ---- messages
-
-Listed MessageStep(const std::string& pass, const std::string& end, const Part& part) {
-  Listed listed;
-  listed.parts = {{pass, part.stage, part.dir, part.mb}};
-  listed.end = end;
-  return listed;
-}
-
-// The messages that must have come before a step, and those that can go after it. Chains without skips only.
-void MessagesOf(const Study& study, const Listed& step, std::vector<Listed>* before,
-                std::vector<Listed>* after) {
-  for (const Part& part : step.parts) {
-    const int here = study.RankOf(part.stage, part.dir);
-    const auto apart = [&](int stage) {
-      return stage >= 0 && stage < study.stages() && study.RankOf(stage, part.dir) != here;
-    };
-    if (part.pass == "F") {
-      if (apart(part.stage - 1)) before->push_back(MessageStep("F", "recv", part));
-      if (apart(part.stage + 1)) after->push_back(MessageStep("F", "send", part));
-    } else if (part.pass != "BW") {
-      if (apart(part.stage + 1)) before->push_back(MessageStep("BI", "recv", part));
-      if (apart(part.stage - 1)) after->push_back(MessageStep("BI", "send", part));
-    }
-  }
-}
-
-// The other end of a message step, and the rank that it is on.
-std::pair<Listed, int> OtherEnd(const Study& study, const Listed& message) {
-  Listed other = message;
-  Part& part = other.parts[0];
-  const int step = (part.pass == "F") == (message.end == "send") ? 1 : -1;
-  part.stage += step;
-  other.end = message.end == "send" ? "recv" : "send";
-  return {other, study.RankOf(part.stage, part.dir)};
-}
-
-// The rank's sends in the order of its steps, or its receives: pair by pair, in the order of the sends.
-std::vector<Listed> DefaultMessages(const Study& study, int rank, const std::string& end) {
-  std::vector<Listed> found;
-  for (const RankOrder& order : study.orders) {
-    if ((order.rank == rank) != (end == "send")) continue;
-    for (const Listed& step : order.streams[0].steps) {
-      std::vector<Listed> before, after;
-      MessagesOf(study, step, &before, &after);
-      for (const Listed& send : after) {
-        auto [receive, peer] = OtherEnd(study, send);
-        if (end == "send") found.push_back(send);
-        if (end == "recv" && peer == rank) found.push_back(receive);
-      }
-    }
-  }
-  return found;
-}
-
-int AnyRank(const Study& study, Random& random) { return random.Below(study.orders.size()); }
-
-void SwapTouched(std::vector<Listed>* steps, int a, int b) {
-  std::swap((*steps)[a], (*steps)[b]);
-  (*steps)[a].touched = (*steps)[b].touched = true;
-}
-
-// Two that follow each other, or any two.
-void SwapSome(std::vector<Listed>* steps, bool neighbours, Random& random) {
-  const int size = static_cast<int>(steps->size());
-  if (size < 2) return;
-  int a = random.Below(static_cast<size_t>(size - 1)), b = a + 1;
-  if (!neighbours) {
-    b = random.Below(static_cast<size_t>(size - 1));
-    if (b >= a) ++b;
-  }
-  SwapTouched(steps, a, b);
-}
-
-// ---- the kinds
-
-void Drop(Mutant* mutant, Random& random) {
-  std::vector<Listed>& steps = mutant->study.orders[AnyRank(mutant->study, random)].compute();
-  const int at = random.Below(steps.size());
-  Listed& step = steps[at];
-  const Part part = step.parts[random.Below(step.parts.size())];
-  if (step.parts.size() == 1 && part.pass == "B" && random.Chance(2)) {
-    // Half of a whole B. Stage 0 has a unit with a BI, so both halves are there.
-    const bool input = random.Chance(2);
-    step.parts[0].pass = input ? "BW" : "BI";
-    step.touched = true;
-    Listed gone{{part}, "", false};
-    gone.parts[0].pass = input ? "BI" : "BW";
-    mutant->dropped = gone.Text();
-    return;
-  }
-  mutant->dropped = Listed{{part}, "", false}.Text();
-  step.parts.erase(std::find(step.parts.begin(), step.parts.end(), part));
-  step.touched = true;
-  if (step.parts.empty()) steps.erase(steps.begin() + at);
-}
-
-void Duplicate(Mutant* mutant, Random& random) {
-  Study& study = mutant->study;
-  std::vector<Listed>& steps = study.orders[AnyRank(study, random)].compute();
-  Listed& step = steps[random.Below(steps.size())];
-  const int microbatches = study.m / study.directions;
-  if (microbatches > 1 && random.Chance(3)) {
-    // The same pass for another microbatch: that one stands twice, its own not at all.
-    Part& part = step.parts[random.Below(step.parts.size())];
-    part.mb = (part.mb + 1 + random.Below(static_cast<size_t>(microbatches - 1))) % microbatches;
-    step.touched = true;
-    return;
-  }
-  step.touched = true;
-  Listed again = step;
-  const int part = random.Below(again.parts.size());
-  again.parts = {again.parts[part]};
-  if (again.parts[0].pass == "B" && random.Chance(3)) again.parts[0].pass = random.Chance(2) ? "BI" : "BW";
-  steps.insert(steps.begin() + random.Below(steps.size() + 1), again);
-}
-
-void MoveStep(Mutant* mutant, Random& random) {
-  Study& study = mutant->study;
-  const int from = AnyRank(study, random);
-  const int to = (from + 1 + random.Below(study.orders.size() - 1)) % static_cast<int>(study.orders.size());
-  std::vector<Listed>& steps = study.orders[from].compute();
-  const int at = random.Below(steps.size());
-  Listed step = steps[at];
-  step.touched = true;
-  steps.erase(steps.begin() + at);
-  std::vector<Listed>& others = study.orders[to].compute();
-  others.insert(others.begin() + random.Below(others.size() + 1), step);
-}
-
-// A copy of a stage goes to another rank with all of its steps. There they stand among the others as in one
-// execution of the whole step, which is always possible; half of the time two of them change places.
-void MoveStage(Mutant* mutant, const std::map<std::string, int>& moment, Random& random) {
-  Study& study = mutant->study;
-  Placed& place = study.places[random.Below(study.places.size())];
-  const int from = place.rank;
-  int to = random.Below(static_cast<size_t>(study.p - 1));
-  if (to >= from) ++to;
-  place.rank = to;
-  place.touched = true;
-  const auto order_of = [&](int rank) {
-    return std::find_if(study.orders.begin(), study.orders.end(),
-                        [&](const RankOrder& o) { return o.rank == rank; });
-  };
-  std::vector<Listed> kept, moved;
-  const auto goes = [&](const Part& part) { return part.stage == place.stage && part.dir == place.dir; };
-  const auto at = [&](const Listed& step) { return moment.at(step.Text()); };
-  std::vector<std::pair<int, Listed>> merged;
-  for (const Listed& step : order_of(from)->compute()) {
-    std::vector<Part> stay, go;
-    for (const Part& part : step.parts) (goes(part) ? go : stay).push_back(part);
-    if (!go.empty()) merged.push_back({at(step), {go, "", true}});
-    if (!stay.empty()) kept.push_back({stay, "", step.touched});
-  }
-  for (const Listed& step : order_of(to)->compute()) merged.push_back({at(step), step});
-  std::stable_sort(merged.begin(), merged.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Listed>& there = order_of(to)->compute();
-  there.clear();
-  for (auto& [when, step] : merged) there.push_back(step);
-  order_of(from)->compute() = kept;
-  if (kept.empty()) study.orders.erase(order_of(from));
-  if (random.Chance(2)) SwapSome(&there, random.Chance(2), random);
-}
-
-void Split(Mutant* mutant, Random& random) {
-  Study& study = mutant->study;
-  std::vector<Listed>& steps = study.orders[AnyRank(study, random)].compute();
-  const int at = random.Below(steps.size());
-  Listed& step = steps[at];
-  const int part = random.Below(step.parts.size());
-  Listed moved{{step.parts[part]}, "", true};
-  step.touched = true;
-  int first = 0;
-  if (moved.parts[0].pass == "B") {
-    step.parts[part].pass = "BI";
-    moved.parts[0].pass = "BW";
-    if (!random.Chance(4)) first = at + 1;
-  } else {
-    step.parts.erase(step.parts.begin() + part);
-    if (step.parts.empty()) steps.erase(steps.begin() + at);
-  }
-  const auto room = static_cast<size_t>(static_cast<int>(steps.size()) + 1 - first);
-  steps.insert(steps.begin() + first + random.Below(room), moved);
-}
-
-void Fuse(Mutant* mutant, Random& random) {
-  Study& study = mutant->study;
-  std::vector<Listed>& steps = study.orders[AnyRank(study, random)].compute();
-  const int at = random.Below(steps.size() - 1);
-  Listed& step = steps[at];
-  step.touched = true;
-  if (step.parts.size() > 1 && random.Chance(2)) {
-    if (random.Chance(2)) {
-      std::swap(step.parts[0], step.parts[1]);
-      return;
-    }
-    Listed rest{{step.parts[1]}, "", true};
-    step.parts.pop_back();
-    steps.insert(steps.begin() + at + 1, rest);
-    return;
-  }
-  // With the next one, or with a later one.
-  int other = at + 1;
-  if (random.Chance(3)) other += random.Below(steps.size() - static_cast<size_t>(other));
-  std::vector<Part> parts = steps[other].parts;
-  if (random.Chance(4)) std::swap(parts, step.parts);
-  step.parts.insert(step.parts.end(), parts.begin(), parts.end());
-  steps.erase(steps.begin() + other);
-}
-
-void Edge(Mutant* mutant, const std::map<std::string, int>& moment, Random& random) {
-  Study& study = mutant->study;
-  for (int edges = random.Between(1, 3); edges > 0; --edges) {
-    if (random.Chance(2)) {
-      // Steps of any two ranks, mostly in the order in which one execution does them.
-      std::vector<Listed>& some = study.orders[AnyRank(study, random)].compute();
-      std::vector<Listed>& others = study.orders[AnyRank(study, random)].compute();
-      Listed from = some[random.Below(some.size())], to = others[random.Below(others.size())];
-      const bool back = moment.at(from.Text()) > moment.at(to.Text());
-      from.parts.resize(1);
-      to.parts.resize(1);
-      if (from.parts == to.parts) continue;
-      if (back && !random.Chance(4)) std::swap(from, to);
-      study.edges.push_back({from, to});
-      continue;
-    }
-    // The steps of a rank with their messages about them, so that most edges lead forward in time.
-    std::vector<Listed> all;
-    for (const Listed& step : study.orders[AnyRank(study, random)].compute()) {
-      std::vector<Listed> before, after;
-      MessagesOf(study, step, &before, &after);
-      all.insert(all.end(), before.begin(), before.end());
-      for (const Part& part : step.parts) all.push_back({{part}, "", false});
-      all.insert(all.end(), after.begin(), after.end());
-    }
-    int from = random.Below(all.size()), to = random.Below(all.size());
-    if (from > to && !random.Chance(4)) std::swap(from, to);
-    if (all[from].parts == all[to].parts && all[from].end == all[to].end) continue;
-    all[from].touched = true;
-    study.edges.push_back({all[from], all[to]});
-  }
-}
-
-void Merge(Mutant* mutant, Random& random) {
-  Study& study = mutant->study;
-  const std::string stream = random.Chance(3) ? "compute" : "wire";
-  const int which = random.Below(3);
-  const bool sends = which != 1, receives = which != 0;
-  if (sends) study.streams.push_back({"send", stream});
-  if (receives) study.streams.push_back({"recv", stream});
-  for (RankOrder& order : study.orders) {
-    std::vector<Listed> merged;
-    for (const Listed& step : order.compute()) {
-      std::vector<Listed> before, after;
-      MessagesOf(study, step, &before, &after);
-      if (receives) merged.insert(merged.end(), before.begin(), before.end());
-      if (stream == "compute") merged.push_back(step);
-      if (sends) merged.insert(merged.end(), after.begin(), after.end());
-    }
-    if (stream == "compute") {
-      order.compute() = merged;
-    } else if (!merged.empty()) {
-      order.streams.push_back({stream, merged});
-    }
-  }
-  // Where messages meet is what a merge is about, so mostly it goes with a change of their order.
-  for (int swaps = random.Below(3); swaps > 0; --swaps) {
-    RankOrder& order = study.orders[AnyRank(study, random)];
-    SwapSome(&order.streams.back().steps, !random.Chance(3), random);
-  }
-}
-
-void Messages(Mutant* mutant, Random& random) {
-  Study& study = mutant->study;
-  const int which = random.Below(3);
-  RankOrder& order = study.orders[AnyRank(study, random)];
-  std::vector<Listed> steps = DefaultMessages(study, order.rank, which == 1 ? "recv" : "send");
-  SwapSome(&steps, random.Chance(2), random);
-  order.streams.push_back({which == 1 ? "recv" : "send", steps});
-  if (which != 2) return;
-  // The same messages in the same order at the other ends.
-  std::map<int, std::vector<Listed>> theirs;
-  for (const Listed& send : steps) {
-    auto [receive, peer] = OtherEnd(study, send);
-    theirs[peer].push_back(receive);
-  }
-  for (RankOrder& other : study.orders) {
-    auto found = theirs.find(other.rank);
-    if (found == theirs.end()) continue;
-    // Receives from other ranks stay as they are.
-    std::vector<Listed> all = found->second;
-    for (const Listed& receive : DefaultMessages(study, other.rank, "recv")) {
-      if (OtherEnd(study, receive).second != order.rank) all.push_back(receive);
-    }
-    other.streams.push_back({"recv", all});
-  }
-}
-
 }  // namespace
 
 std::string Listed::Text() const {
@@ -401,10 +109,84 @@ int Study::RankOf(int stage, int dir) const {
   return 0;
 }
 
+std::string GreedyChoice::Costs() const {
+  std::ostringstream out;
+  for (size_t s = 0; s < forward.size(); ++s) {
+    out << "  cost F[stage = " << s << "] = " << forward[s] << " us\n  cost BI[stage = " << s
+        << "] = " << input[s] << " us\n  cost BW[stage = " << s << "] = " << weight[s] << " us\n";
+  }
+  out << "  cost [send] = " << latency << " us\n";
+  return out.str();
+}
+
+std::string GreedyChoice::Order() const {
+  return "  order on pp { greedy(priority = " + priority +
+         (in_flight > 0 ? ", in_flight = " + std::to_string(in_flight) : "") + ") }";
+}
+
+GreedyChoice ChooseGreedy(const Study& study, Random& random) {
+  GreedyChoice choice;
+  for (int s = 0; s < study.stages(); ++s) {
+    choice.forward.push_back(random.Between(1, 6));
+    choice.input.push_back(random.Between(1, 6));
+    choice.weight.push_back(random.Between(1, 6));
+  }
+  choice.latency = random.Below(3);
+  if (random.Chance(2)) choice.in_flight = random.Between(study.v, study.v + study.p);
+  static const char* const kPriorities[] = {"[B, F, W]", "[F, B, W]", "[B, W, F]",
+                                            "[B, F]",    "[W, B, F]", "[F[stage = 0], B, F, W]"};
+  choice.priority = kPriorities[random.Below(std::size(kPriorities))];
+  return choice;
+}
+
+std::pair<std::string, int> WriteGreedy(const Study& study, const GreedyChoice& choice) {
+  Study without = study;
+  without.orders.clear();
+  std::string text = Write(without).text;
+  const size_t at = text.find("\n}\ntrain {") + 1;
+  const std::string lines = choice.Costs() + choice.Order() + "\n";
+  text.insert(at, lines);
+  const std::string until = text.substr(0, at + lines.size());
+  return {text, static_cast<int>(std::count(until.begin(), until.end(), '\n'))};
+}
+
 std::string Study::Name() const {
   return schedule + " p = " + std::to_string(p) + (v > 1 ? ", v = " + std::to_string(v) : "") +
          ", m = " + std::to_string(m) + (dp > 1 ? ", dp = " + std::to_string(dp) : "") +
-         (recompute.empty() ? "" : ", recompute " + recompute);
+         (recompute.empty() ? "" : ", recompute " + recompute) +
+         (offload.empty() ? "" : ", offload " + offload);
+}
+
+std::vector<RankOrder> GreedyOrders(const Study& study, const GreedyChoice& choice) {
+  const std::string text = WriteGreedy(study, choice).first;
+  std::unique_ptr<testing::Compiled> compiled = testing::Compile(text);
+  EXPECT_TRUE(compiled->ok()) << study.Name() << "\n" << compiled->Messages() << text;
+  return compiled->ok() ? OrdersOf(*compiled) : std::vector<RankOrder>();
+}
+
+std::vector<RankOrder> OrdersOf(testing::Compiled& compiled) {
+  namespace csv = ir::schedule_csv;
+  std::vector<RankOrder> orders;
+  std::optional<csv::Export> found = csv::FromDag(compiled.plan->dag, *compiled.program, compiled.diag);
+  if (!found) {
+    ADD_FAILURE() << compiled.Messages();
+    return orders;
+  }
+  for (const std::vector<csv::Cell>& row : found->table.ranks) {
+    RankOrder& rank = orders.emplace_back();
+    rank.rank = static_cast<int>(orders.size()) - 1;
+    rank.streams.push_back({"compute", {}});
+    for (const csv::Cell& cell : row) {
+      for (const csv::Step& step : cell) {
+        const char* pass = step.action == csv::Action::kForward          ? "F"
+                           : step.action == csv::Action::kBackwardInput  ? "BI"
+                           : step.action == csv::Action::kBackwardWeight ? "BW"
+                                                                         : "B";
+        rank.compute().push_back({{{pass, step.stage, -1, step.microbatch}}, "", false});
+      }
+    }
+  }
+  return orders;
 }
 
 Written Write(const Study& study) {
@@ -444,16 +226,37 @@ Written Write(const Study& study) {
         place.touched);
   }
   if (!study.recompute.empty()) put("  recompute " + study.recompute);
+  if (!study.offload.empty()) put("  offload " + study.offload);
+  if (study.overlapped) put("  optimizer post_validation\n  edge [update.validate] -> BW distance 1");
   for (const auto& [end, stream] : study.streams) put("  stream [" + end + "] on " + stream, true);
   for (const RankOrder& order : study.orders) {
     put("  order on pp[" + std::to_string(order.rank) + "] {");
-    for (const Stream& stream : order.streams) {
-      if (order.streams.size() > 1) put("    " + stream.name + ":");
-      for (const Listed& step : stream.steps) put("      " + step.Text(), step.touched);
+    const auto streams = [&](const std::vector<Stream>& all, bool named) {
+      for (const Stream& stream : all) {
+        if (named && stream.steps.empty()) continue;
+        if (named) put("    " + stream.name + ":");
+        for (const Listed& step : stream.steps) put("      " + step.Text(), step.touched);
+      }
+    };
+    for (const Block& block : order.blocks) {
+      if (block.barrier) put("      barrier", true);
+      put("    lanes {");
+      streams(block.lanes, true);
+      put("    }");
     }
+    if (order.blocks.empty()) streams(order.streams, order.streams.size() > 1);
     put("  }");
   }
-  for (const auto& [from, to] : study.edges) put("  edge " + from.Text() + " -> " + to.Text(), true);
+  for (const Edge& edge : study.edges) {
+    put("  edge " + edge.from.Text() + " -> " + edge.to.Text() +
+            (edge.distance > 0 ? " distance " + std::to_string(edge.distance) : ""),
+        true);
+  }
+  for (const Limit& limit : study.limits) {
+    put("  limit " + std::to_string(limit.count) + " live F" +
+            (limit.stage < 0 ? " per mb" : "[stage = " + std::to_string(limit.stage) + "]"),
+        true);
+  }
   put("}\ntrain {\n  model net\n  data random()\n  global_batch " + std::to_string(study.m * study.dp) +
       "\n  steps 1\n  optimizer sgd(lr = 0.0009765625)\n  seed 5\n  on machine(ranks = " +
       std::to_string(study.p * study.dp) + ")\n  using study\n}");
@@ -461,9 +264,9 @@ Written Write(const Study& study) {
 }
 
 const std::vector<std::string>& ScheduleNames() {
-  static const std::vector<std::string> names = {"gpipe",  "one_f_one_b", "eager_1f1b",  "zb1p",
-                                                 "zb2p",   "looped_bfs",  "interleaved", "zbv",
-                                                 "v_half", "v_min",       "dualpipe",    "dualpipev"};
+  static const std::vector<std::string> names = {
+      "gpipe",  "one_f_one_b", "eager_1f1b", "zb1p",      "zb2p",   "looped_bfs",      "interleaved",   "zbv",
+      "v_half", "v_min",       "dualpipe",   "dualpipev", "greedy", "zb2p_overlapped", "interleaved_zb"};
   return names;
 }
 
@@ -471,20 +274,20 @@ Study ChooseStudy(const std::string& schedule, uint64_t seed, bool skips) {
   Random random(seed);
   Study study;
   study.schedule = schedule;
-  const Shape shape = ShapeOf(schedule);
+  Shape shape = ShapeOf(schedule);
   study.p = random.Between(2, 8);
+  if (schedule == "greedy" && random.Chance(2)) shape = Shape::kV;
   if (shape == Shape::kTwoWays) study.p = 2 * random.Between(1, 4);
   if (shape == Shape::kV) study.v = 2;
-  if (schedule == "interleaved" || schedule == "looped_bfs")
-    study.v = study.p <= 4 ? random.Between(2, 3) : 2;
+  if (TakesChunks(schedule)) study.v = study.p <= 4 ? random.Between(2, 3) : 2;
   study.directions = shape == Shape::kTwoWays ? 2 : 1;
   study.m = random.Between(2, study.p + 3);
   if (schedule == "zbv") study.m = 2 * study.p - 1 + random.Below(3);
   if (schedule == "dualpipev") study.m = 2 * study.p + random.Below(3);
   if (schedule == "dualpipe") study.m = 2 * study.p + 2 * random.Below(2);
   if (study.p <= 4 && random.Chance(4)) study.dp = 2;
-  static const char* const kRecomputed[] = {"[unit]", "[stage]", "[*]", "[stage = 0..2]"};
-  if (random.Chance(3)) study.recompute = kRecomputed[random.Below(std::size(kRecomputed))];
+  static const char* const kReplayed[] = {"[unit]", "[stage]", "[*]", "[stage = 0..2]"};
+  if (random.Chance(3)) study.recompute = kReplayed[random.Below(std::size(kReplayed))];
   const int stages = study.p * study.v;
   int units = 0;
   for (int stage = 0; stage < stages; ++stage) {
@@ -501,101 +304,10 @@ Study ChooseStudy(const std::string& schedule, uint64_t seed, bool skips) {
       study.places.push_back({stage, -1, rank});
     }
   }
-  study.orders = LibraryOrders(study);
+  study.overlapped = schedule == "zb2p_overlapped";
+  study.orders = schedule == "greedy" ? GreedyOrders(study, ChooseGreedy(study, random))
+                                      : LibraryOrders(study, study.overlapped ? "zb2p" : schedule);
   return study;
-}
-
-const char* KindName(Kind kind) {
-  static const char* const names[] = {
-      "neighbours swapped", "distant steps swapped", "dropped", "duplicated",  "moved",
-      "size changed",       "split or shifted",      "fused",   "edges added", "streams merged",
-      "messages swapped"};
-  return names[static_cast<int>(kind)];
-}
-
-Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, uint64_t seed) {
-  Random random(seed);
-  Mutant mutant;
-  mutant.study = good;
-  std::map<std::string, int> moment;  // of a step, in the execution
-  std::istringstream text(Write(good).text);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(text, line);)
-    lines.push_back(line.substr(std::min(line.size(), size_t{6})));
-  for (int line : executed) moment.emplace(lines[line - 1], static_cast<int>(moment.size()));
-  switch (kind) {
-    case Kind::kSwapNeighbours:
-    case Kind::kSwapDistant: {
-      RankOrder& order = mutant.study.orders[AnyRank(good, random)];
-      // Also the parts of a fused step: first the backward, then the forward.
-      Listed& step = order.compute()[random.Below(order.compute().size())];
-      if (step.parts.size() > 1 && random.Chance(8)) {
-        std::swap(step.parts[0], step.parts[1]);
-        step.touched = true;
-        break;
-      }
-      SwapSome(&order.compute(), kind == Kind::kSwapNeighbours, random);
-      break;
-    }
-    case Kind::kDrop:
-      Drop(&mutant, random);
-      break;
-    case Kind::kDuplicate:
-      Duplicate(&mutant, random);
-      break;
-    case Kind::kMove:
-      if (random.Chance(2)) {
-        MoveStep(&mutant, random);
-      } else {
-        MoveStage(&mutant, moment, random);
-      }
-      break;
-    case Kind::kSize:
-      break;
-    case Kind::kSplit:
-      Split(&mutant, random);
-      break;
-    case Kind::kFuse:
-      Fuse(&mutant, random);
-      break;
-    case Kind::kEdge:
-      Edge(&mutant, moment, random);
-      break;
-    case Kind::kMerge:
-      Merge(&mutant, random);
-      break;
-    case Kind::kMessages:
-      Messages(&mutant, random);
-      break;
-  }
-  mutant.written = Write(mutant.study);
-  return mutant;
-}
-
-std::pair<std::string, int> MutateSize(const std::string& dag_text, uint64_t seed) {
-  Random random(seed);
-  std::vector<std::string> lines;
-  std::istringstream text(dag_text);
-  for (std::string line; std::getline(text, line);) lines.push_back(line);
-  std::vector<int> messages;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].rfind("node \"send ", 0) == 0 || lines[i].rfind("node \"recv ", 0) == 0) {
-      messages.push_back(static_cast<int>(i));
-    }
-  }
-  std::string result;
-  if (messages.empty()) return {dag_text, 0};
-  const int at = messages[random.Below(messages.size())];
-  std::string& line = lines[at];
-  const size_t begin = line.rfind(" bytes ") + 7;
-  const size_t end = std::min(line.find(' ', begin), line.size());
-  const int64_t bytes = std::stoll(line.substr(begin, end - begin));
-  const int64_t others[] = {0, bytes - 4, bytes + 4, 2 * bytes, bytes / 2, bytes + 1, 4, int64_t{1} << 40};
-  int64_t other = others[random.Below(std::size(others))];
-  if (other == bytes) other += 8;
-  line.replace(begin, end - begin, std::to_string(other));
-  for (const std::string& l : lines) result += l + "\n";
-  return {result, at + 1};
 }
 
 }  // namespace piper::mutants

@@ -10,6 +10,10 @@
 
 #include "tests/mutants_chain.h"
 
+namespace piper::testing {
+struct Compiled;
+}
+
 namespace piper::mutants {
 
 // Steele et al., SplitMix: a seed means the same mutant everywhere.
@@ -32,31 +36,47 @@ class Random {
 
 // One selector of a step.
 struct Part {
-  std::string pass;  // F, B, BI, BW
+  std::string pass;  // F, B, BI, BW, R; empty where `Listed::end` says all
   int stage = 0, dir = -1, mb = 0;
   friend bool operator==(const Part&, const Part&) = default;
 };
 struct Listed {
   std::vector<Part> parts;  // several: fused
-  std::string end;          // "send", "recv": the message that goes with the part; else empty
-  bool touched = false;     // by the mutation
+  // "send", "recv": the message that goes with the part; "offload.out", "offload.in": a stage's copies to the
+  // host and back; else empty.
+  std::string end;
+  bool touched = false;  // by the mutation
   std::string Text() const;
 };
 struct Stream {
   std::string name;
   std::vector<Listed> steps;
 };
+// `lanes { .. }`, perhaps behind a `barrier`.
+struct Block {
+  bool barrier = false;
+  std::vector<Stream> lanes;
+};
 struct RankOrder {
   int rank = 0;
   std::vector<Stream> streams;  // compute first
+  std::vector<Block> blocks;    // if any: these, one after the other, and not `streams`
   std::vector<Listed>& compute() { return streams[0].steps; }
 };
 struct Placed {
   int stage = 0, dir = -1, rank = 0;
   bool touched = false;
 };
+struct Edge {
+  Listed from, to;
+  int distance = 0;
+};
+// `limit count live F per mb`, or of a stage: `limit count live F[stage = s]`.
+struct Limit {
+  int count = 1, stage = -1;
+};
 struct Study {
-  std::string schedule;  // in std.schedules
+  std::string schedule;  // in std.schedules; "greedy", "zb2p_overlapped"
   int p = 1, v = 1, m = 1;
   int directions = 1;  // 2: two copies of every stage
   int dp = 1;          // replicas of the whole
@@ -64,10 +84,13 @@ struct Study {
   std::vector<int> units;  // of the chain, a stage
   std::vector<Placed> places;
   std::vector<std::pair<std::string, std::string>>
-      streams;  // "send" or "recv" -> the stream that all of them are on
+      streams;  // "send", "recv", "offload.*" -> the stream that all of them are on
   std::vector<RankOrder> orders;
-  std::string recompute;                         // "[unit]": what a `recompute` line names; empty: none
-  std::vector<std::pair<Listed, Listed>> edges;  // `edge a -> b`, added by a mutation
+  std::string recompute;    // "[unit]": what a `recompute` line names; empty: none
+  std::string offload;      // "[unit] to host { prefetch 1 }"; empty: none
+  bool overlapped = false;  // updates are validated in the next step
+  std::vector<Edge> edges;  // added by a mutation
+  std::vector<Limit> limits;
 
   int stages() const { return static_cast<int>(units.size()); }
   int RankOf(int stage, int dir) const;
@@ -80,12 +103,29 @@ struct Written {
 };
 Written Write(const Study& study);
 
-// The schedules of std.schedules that are mutated.
+// The schedules that are mutated: those of std.schedules, an order that `greedy` has found for stages of
+// unequal cost, and ZB-H2 with steps that overlap.
 const std::vector<std::string>& ScheduleNames();
 
 // A schedule as the library lists it, with sizes chosen by the seed: p in 2..8 (even where it must be), m
 // from the smallest legal on. With `skips` values also jump two units.
 Study ChooseStudy(const std::string& schedule, uint64_t seed, bool skips);
+
+// A `greedy` strategy for the chain of a study, as the order of all ranks: as text, and as it was resolved.
+struct GreedyChoice {
+  std::vector<int> forward, input, weight;  // a stage's costs
+  int latency = 0, in_flight = 0;           // 0: no bound
+  std::string priority = "[B, F, W]";
+  // The lines of the strategy that say so.
+  std::string Costs() const;
+  std::string Order() const;
+};
+GreedyChoice ChooseGreedy(const Study& study, Random& random);
+// The order of each rank's computation in a plan, a step a stage and microbatch. No `fused` steps.
+std::vector<RankOrder> OrdersOf(testing::Compiled& compiled);
+std::vector<RankOrder> GreedyOrders(const Study& study, const GreedyChoice& choice);
+// A study's program with one `greedy` order in place of its orders; the line of that order.
+std::pair<std::string, int> WriteGreedy(const Study& study, const GreedyChoice& choice);
 
 enum class Kind {
   kSwapNeighbours,  // two steps of a rank that follow each other
@@ -99,8 +139,13 @@ enum class Kind {
   kEdge,            // up to three `edge` lines between steps of any ranks, or steps and messages of a rank
   kMerge,           // all sends, receives or both of a rank on one stream, or on compute
   kMessages,        // the order of a rank's messages
+  kLimit,           // `limit` lines, around what the order keeps
+  kLanes,    // orders in blocks of lanes, with messages; steps change places in their lane, across blocks
+  kBarrier,  // such blocks with barriers between them
+  kReplay,   // R steps listed, then swapped, moved, dropped, doubled, fused
+  kOffload,  // the copies of `offload` listed, then likewise
 };
-constexpr int kKinds = 11;
+constexpr int kKinds = 16;
 const char* KindName(Kind kind);
 
 struct Mutant {
@@ -110,6 +155,10 @@ struct Mutant {
 };
 // `executed`: lines of `good`'s text in an order in which they can be done (Verdict::executed).
 Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, uint64_t seed);
+
+// The same schedule with more of it written down, as a kind from kLimit on mutates it: limits that hold,
+// lanes, barriers, R steps, copies.
+Study Decorate(const Study& good, Kind kind, Random& random);
 
 // One side's size changed in a plan's text; the line that was changed.
 std::pair<std::string, int> MutateSize(const std::string& dag_text, uint64_t seed);
