@@ -8,7 +8,6 @@
 
 namespace piper::ir::simulation {
 
-using runtime::Task;
 using runtime::TaskKind;
 
 EventLoop::EventLoop(const runtime::Job& job, const Topology& topology, const SimulationOptions& options,
@@ -16,12 +15,11 @@ EventLoop::EventLoop(const runtime::Job& job, const Topology& topology, const Si
     : job_(job),
       topology_(topology),
       programs_(options.evaluation ? job.eval : job.train),
-      pairing_(BuildPairing(programs_)),
+      rows_(BuildRows(programs_)),
       contention_(contention),
       record_log_(options.record_log) {
   BuildInstances(options.expand);
   BuildJoints(options.expand);
-  BuildActivations();
 }
 
 void EventLoop::BuildInstances(bool expand) {
@@ -56,31 +54,29 @@ void EventLoop::BuildInstances(bool expand) {
     for (const runtime::Stream& stream : instance.program->streams) {
       StreamState& state = streams_.emplace_back();
       state.instance = i;
-      state.head = instance.first_task + stream.first_task;
+      state.head = stream.first_task;
       state.end = state.head + stream.task_count;
       state.computes = stream.computes != 0;
     }
-    instance.tasks = instance.program->tasks.data();
+    const RoleRows& rows = rows_[instance.role];
+    instance.rows = rows.rows.data();
+    instance.classes = rows.classes.data();
     instance.waits = instance.program->waits.data();
-    instance.partners = pairing_.partner[instance.role].data();
-    result_.timings.emplace_back(instance.program->tasks.size());
+    activations_.push_back(rows.activations);
+    constexpr TaskTiming kNotStarted{0, -1};  // and nobody waits for it
+    result_.timings.emplace_back(instance.program->tasks.size(), kNotStarted);
     RoleStatistics& statistics = result_.roles.emplace_back();
     statistics.peak_live_bytes = instance.program->live_bytes;
-    ForEachTask(*instance.program, pairing_.kinds[instance.role],
-                KindBit(TaskKind::kSend) | KindBit(TaskKind::kCollective), [&](uint32_t, const Task& task) {
-                  if (task.kind == TaskKind::kSend) {
-                    ++statistics.messages;
-                    statistics.message_bytes = SaturatingAdd(statistics.message_bytes, task.bytes);
-                  } else if (task.kind == TaskKind::kCollective) {
-                    ++statistics.collectives;
-                    statistics.collective_bytes = SaturatingAdd(statistics.collective_bytes, task.bytes);
-                  }
-                });
+    statistics.messages = rows.messages;
+    statistics.message_bytes = rows.message_bytes;
+    statistics.collectives = static_cast<int64_t>(rows.collectives.size());
+    statistics.collective_bytes = rows.collective_bytes;
     if (record_log_) result_.log.emplace_back(2 * instance.program->tasks.size());
   }
   for (uint32_t i = 0; i < instances_.size(); ++i) {
     Instance& instance = instances_[i];
     instance.timings = result_.timings[i].data();
+    instance.activations = activations_[i].data();
     if (record_log_) instance.log = result_.log[i].data();
     instance.first_peer = static_cast<uint32_t>(peers_.size());
     const uint32_t device = DeviceOf(instance.row->rank);
@@ -90,13 +86,7 @@ void EventLoop::BuildInstances(bool expand) {
                         LevelBetween(device, DeviceOf(peer)),
                         topology_.Between(device, DeviceOf(peer)).latency});
     }
-    // Blocks that begin within this instance.
-    const uint64_t end = instance.first_task + instance.program->tasks.size();
-    while (instance_of_block_.size() * kBlock < end) instance_of_block_.push_back(i);
   }
-  waiter_.assign(tasks, 0);
-  computing_.assign(instances_.size(), 0);
-  computing_since_.assign(instances_.size(), 0);
   port_until_.assign(instances_.size() * std::max<size_t>(1, topology_.levels.size()), 0);
   active_flows_.resize(instances_.size());
 }
@@ -105,7 +95,7 @@ void EventLoop::BuildJoints(bool expand) {
   joint_of_.resize(instances_.size());
   // Who meets besides the name: the group of ranks, or, folded, the set of roles that the group's ranks have.
   std::map<std::vector<uint32_t>, uint32_t> member_sets;
-  std::map<std::pair<uint32_t, uint32_t>, uint32_t> joints;  // (pairing joint, member set)
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> joints;  // (joint of the rows, member set)
   for (uint32_t i = 0; i < instances_.size(); ++i) {
     const Instance& instance = instances_[i];
     std::vector<std::pair<uint32_t, uint32_t>> slots;  // communicator slot -> (member set, its size)
@@ -119,53 +109,19 @@ void EventLoop::BuildJoints(bool expand) {
           member_sets.emplace(std::move(members), static_cast<uint32_t>(member_sets.size())).first->second;
       slots.emplace_back(set, size);
     }
-    ForEachTask(*instance.program, pairing_.kinds[instance.role], KindBit(TaskKind::kCollective),
-                [&](uint32_t t, const Task& task) {
-                  if (task.kind != TaskKind::kCollective) return;
-                  const auto [set, size] = slots[instance.program->collectives[task.argument].communicator];
-                  const uint32_t pairing_joint = pairing_.partner[instance.role][t];
-                  const auto [found, added] = joints.emplace(std::make_pair(pairing_joint, set),
-                                                             static_cast<uint32_t>(joints_.size()));
-                  if (added) joints_.emplace_back().expected = size;
-                  Joint& joint = joints_[found->second];
-                  joint.cost = std::max(joint.cost, task.cost);
-                  joint.tasks.push_back(instance.first_task + t);
-                  joint_of_[i].emplace_back(pairing_joint, found->second);
-                });
-    std::sort(joint_of_[i].begin(), joint_of_[i].end());
-  }
-}
-
-void EventLoop::BuildActivations() {
-  activations_.resize(instances_.size());
-  for (size_t i = 0; i < instances_.size(); ++i) {
-    Activations& activations = activations_[i];
-    const std::vector<uint32_t>& kinds = pairing_.kinds[instances_[i].role];
-    int32_t last = -1;
-    uint32_t rows = 0;
-    ForEachTask(*instances_[i].program, kinds, KindBit(TaskKind::kCompute), [&](uint32_t, const Task& task) {
-      if (task.kind != TaskKind::kCompute || task.key == kNone) return;
-      last = std::max(last, task.microbatch);
-      PIPER_CHECK(task.key < (1u << 20), "stage copies are numbered densely");
-      if (task.key >= activations.row_of_key.size()) activations.row_of_key.resize(task.key + 1, kNone);
-      if (activations.row_of_key[task.key] == kNone) activations.row_of_key[task.key] = rows++;
-    });
-    activations.columns = static_cast<uint32_t>(last + 2);
-    activations.remaining.assign(size_t{rows} * activations.columns, 0);
-    activations.live.assign(activations.remaining.size(), 0);
-    // Without a backward pass (frozen, evaluation) an activation dies with its last forward task.
-    std::vector<uint32_t> forward(activations.remaining.size(), 0);
-    ForEachTask(*instances_[i].program, kinds, KindBit(TaskKind::kCompute), [&](uint32_t, const Task& task) {
-      if (task.kind != TaskKind::kCompute || task.key == kNone) return;
-      const bool backward =
-          task.flag == static_cast<uint8_t>(Pass::kBI) || task.flag == static_cast<uint8_t>(Pass::kBW);
-      ++(backward ? activations.remaining : forward)[activations.Slot(task)];
-    });
-    for (size_t slot = 0; slot < forward.size(); ++slot) {
-      if (activations.remaining[slot] > 0) continue;
-      activations.remaining[slot] = forward[slot];
-      activations.live[slot] = 2;  // forward only
+    for (uint32_t t : rows_[instance.role].collectives) {
+      const runtime::Task& task = instance.program->tasks[t];
+      const auto [set, size] = slots[instance.program->collectives[task.argument].communicator];
+      const uint32_t name = instance.rows[t].other;
+      const auto [found, added] =
+          joints.emplace(std::make_pair(name, set), static_cast<uint32_t>(joints_.size()));
+      if (added) joints_.emplace_back().expected = size;
+      Joint& joint = joints_[found->second];
+      joint.cost = std::max(joint.cost, task.cost);
+      joint.tasks.push_back(instance.first_task + t);
+      joint_of_[i].emplace_back(name, found->second);
     }
+    std::sort(joint_of_[i].begin(), joint_of_[i].end());
   }
 }
 
@@ -206,8 +162,9 @@ bool EventLoop::Run() {
   result_.makespan = now_;
   for (size_t i = 0; i < instances_.size(); ++i) {
     RoleStatistics& statistics = result_.roles[i];
+    statistics.busy = instances_[i].busy;
     statistics.idle = result_.makespan - statistics.busy;
-    statistics.peak_activations = activations_[i].peak;
+    statistics.peak_activations = instances_[i].peak_live;
   }
   return std::all_of(streams_.begin(), streams_.end(), [](const StreamState& s) { return s.head == s.end; });
 }
@@ -216,102 +173,110 @@ SimulationResult EventLoop::TakeResult() {
   for (size_t i = 0; i < result_.log.size(); ++i) {
     result_.log[i].resize(static_cast<size_t>(instances_[i].log - result_.log[i].data()));
   }
+  if (!BlockedStreams().empty()) {
+    for (std::vector<TaskTiming>& timings : result_.timings) {
+      for (TaskTiming& timing : timings) timing.end = std::max<Picoseconds>(timing.end, 0);
+    }
+  }
   return std::move(result_);
 }
 
-PIPER_INLINE uint32_t EventLoop::GroupEnd(const StreamState& stream) const {
-  if (stream.group_end != 0) return stream.group_end;
-  const Instance& instance = instances_[stream.instance];
-  const uint32_t atomic = TaskOf(instance, stream.head).atomic;
-  uint32_t end = stream.head + 1;
-  if (atomic != kNone) {
-    while (end < stream.end && TaskOf(instance, end).atomic == atomic) ++end;
-  }
-  return end;
+uint32_t EventLoop::InstanceOf(uint32_t task) const {
+  const auto after =
+      std::upper_bound(instances_.begin(), instances_.end(), task,
+                       [](uint32_t t, const Instance& instance) { return t < instance.first_task; });
+  return static_cast<uint32_t>(after - instances_.begin()) - 1;
 }
 
 uint32_t EventLoop::JointOf(uint32_t instance_index, uint32_t task) const {
-  const Instance& instance = instances_[instance_index];
-  const uint32_t pairing_joint = pairing_.partner[instance.role][task - instance.first_task];
+  const uint32_t name = instances_[instance_index].rows[task].other;
   const auto& joints = joint_of_[instance_index];
-  return std::lower_bound(joints.begin(), joints.end(), std::make_pair(pairing_joint, 0u))->second;
+  return std::lower_bound(joints.begin(), joints.end(), std::make_pair(name, 0u))->second;
 }
 
-PIPER_INLINE bool EventLoop::WaitsMet(uint32_t stream_index) {
-  StreamState& stream = streams_[stream_index];
-  const Instance& instance = instances_[stream.instance];
-  const auto blocked_on = [&](uint32_t awaited) {
-    if (waiter_[awaited] == kDone) return false;
-    stream.next_blocked = waiter_[awaited];
-    waiter_[awaited] = stream_index + 1;
-    return true;
-  };
-  const Task& head = TaskOf(instance, stream.head);
-  if (head.atomic == kNone) {
-    const uint32_t* waits = instance.waits + head.first_wait;
-    for (; stream.wait_cursor < head.wait_count; ++stream.wait_cursor) {
-      if (blocked_on(instance.first_task + waits[stream.wait_cursor])) return false;
-    }
-    return true;
+// Whether the `count` waits of the head have ended; else the stream is blocked on one.
+bool EventLoop::SeveralMet(uint32_t stream_index, StreamState& stream, const Instance& instance,
+                           uint32_t count) {
+  const TaskRow& head = instance.rows[stream.head];
+  if (count == TaskRow::kMany) count = instance.program->tasks[stream.head].wait_count;
+  const uint32_t* waits = instance.waits + head.wait;
+  for (; stream.wait_cursor < count; ++stream.wait_cursor) {
+    const uint32_t awaited = waits[stream.wait_cursor];
+    if (Ended(instance, awaited)) continue;
+    Block(stream_index, stream, instance, awaited);
+    return false;
   }
-  const uint32_t end = GroupEnd(stream);
+  return true;
+}
+
+// The same for all parts of the head's fused node.
+bool EventLoop::GroupMet(uint32_t stream_index, StreamState& stream, const Instance& instance) {
+  const uint32_t end = GroupEnd(instance, stream.head);
   for (uint32_t t = stream.head; t < end; ++t) {
-    const Task& task = TaskOf(instance, t);
-    for (uint32_t w = 0; w < task.wait_count; ++w) {
-      const uint32_t awaited = instance.first_task + instance.waits[task.first_wait + w];
-      const bool inside = awaited >= stream.head && awaited < end;
-      if (!inside && blocked_on(awaited)) return false;
+    const TaskRow& row = instance.rows[t];
+    uint32_t count = row.waits();
+    if (count == 0) continue;
+    const uint32_t* waits = count == 1 ? &row.wait : instance.waits + row.wait;
+    if (count == TaskRow::kMany) count = instance.program->tasks[t].wait_count;
+    for (uint32_t w = 0; w < count; ++w) {
+      const bool inside = waits[w] >= stream.head && waits[w] < end;
+      if (inside || Ended(instance, waits[w])) continue;
+      Block(stream_index, stream, instance, waits[w]);
+      return false;
     }
   }
   return true;
 }
 
+// Called when nothing else ends at this instant: what starts and ends now may do both at once.
 void EventLoop::TryStart(uint32_t stream_index) {
   StreamState& stream = streams_[stream_index];
   if (stream.head == stream.end) return;
-  stream.group_end = GroupEnd(stream);
-  if (!WaitsMet(stream_index)) return;
-  const Instance& instance = instances_[stream.instance];
-  const Task& task = TaskOf(instance, stream.head);
-  if (stream.arrives > now_ && task.kind != TaskKind::kRecv) [[unlikely]] {
-    stream.next_blocked = waiter_[stream.last_arrival];
-    waiter_[stream.last_arrival] = stream_index + 1;
+  Instance& instance = instances_[stream.instance];
+  const TaskRow row = instance.rows[stream.head];
+  if (row.joined()) {
+    if (!GroupMet(stream_index, stream, instance)) return;
+  } else if (const uint32_t waits = row.waits(); waits == 1) {
+    if (!Ended(instance, row.wait)) return Block(stream_index, stream, instance, row.wait);
+  } else if (waits != 0 && !SeveralMet(stream_index, stream, instance, waits)) {
     return;
   }
-  switch (task.kind) {
+  const TaskClass& what = instance.classes[row.task_class()];
+  if (stream.arrives > now_ && what.kind != TaskKind::kRecv) [[unlikely]] {
+    return Block(stream_index, stream, instance, stream.last_arrival);
+  }
+  switch (what.kind) {
     case TaskKind::kSend:
     case TaskKind::kRecv: {
       stream.arrived = true;
-      const uint32_t partner = Partner(instance, stream.head);
-      if (partner == kNone) return;
-      const uint32_t other = StreamOf(instances_[PeerOf(instance, task).instance], partner);
-      if (!streams_[other].arrived || streams_[other].head != partner) return;
-      if (task.kind == TaskKind::kSend) {
-        StartTransfer(stream_index, other);
-      } else {
-        StartTransfer(other, stream_index);
-      }
-      return;
+      if (row.other == kNone) return;
+      const Peer& peer = PeerOf(instance, what);
+      const uint32_t other = OtherStream(peer, what, row.other);
+      const StreamState& there = streams_[other];
+      if (!there.arrived || there.head != row.other) return;
+      if (what.kind == TaskKind::kSend) return StartTransfer(stream_index, other);
+      return StartTransfer(other, stream_index);
     }
     case TaskKind::kCollective: {
       Joint& joint = joints_[JointOf(stream.instance, stream.head)];
       stream.arrived = true;
-      stream.next_blocked = joint.first_stream;
+      stream.next_arrived = joint.first_stream;
       joint.first_stream = stream_index;
       if (++joint.arrived == joint.expected) StartCollective(joint);
       return;
     }
     default: {
-      const uint32_t end = GroupEnd(stream);
       Picoseconds cost = 0;
-      for (uint32_t t = stream.head; t < end; ++t) {
-        const Task& part = TaskOf(instance, t);
+      for (uint32_t t = stream.head;; ++t) {
+        const TaskClass& part = ClassOf(instance, t);
         cost = SaturatingAdd(cost, part.cost);
-        Start(stream_index, t, part);
+        Start(stream, instance, t, part);
+        if (!instance.rows[t].joined()) break;
       }
-      if (contention_ && cost > 0) {
+      if (cost == 0) return EndHead(stream_index);
+      if (contention_) {
         Flow flow;
-        flow.members = {{stream.instance, task.stream, kNone}};
+        flow.members = {{stream.instance, what.stream, kNone}};
         flow.streams = {stream_index};
         StartFlow(std::move(flow), cost);
         return;
@@ -324,47 +289,53 @@ void EventLoop::TryStart(uint32_t stream_index) {
 void EventLoop::StartTransfer(uint32_t sender, uint32_t receiver) {
   const StreamState& from = streams_[sender];
   const StreamState& to = streams_[receiver];
-  const Instance& instance = instances_[from.instance];
-  const Task& send = TaskOf(instance, from.head);
-  const Picoseconds latency =
-      send.flag != 0 ? send.cost : std::min(send.cost, PeerOf(instance, send).latency);
-  Start(sender, from.head, send);
-  const Task& receive = TaskOf(instances_[to.instance], to.head);
-  Start(receiver, to.head, receive);
+  Instance& instance = instances_[from.instance];
+  Instance& there = instances_[to.instance];
+  const TaskClass& send = ClassOf(instance, from.head);
+  const TaskClass& receive = ClassOf(there, to.head);
+  Start(from, instance, from.head, send);
+  Start(to, there, to.head, receive);
+  if (send.cost == 0) {
+    const uint32_t received = to.head;
+    EndSend(sender, receiver, 0);
+    End(to.computes, there, received, receive);
+    return;
+  }
+  const Peer& peer = PeerOf(instance, send);
+  const Picoseconds latency = send.flag != 0 ? send.cost : std::min(send.cost, peer.latency);
   if (const Picoseconds occupancy = send.cost - latency; occupancy > 0) {
-    const uint32_t level = PeerOf(instance, send).level;
     if (contention_) {
       Flow flow;
-      flow.members = {{from.instance, send.stream, level}, {to.instance, receive.stream, kNone}};
+      flow.members = {{from.instance, send.stream, peer.level}, {to.instance, receive.stream, kNone}};
       flow.streams = {sender};
-      flow.receive = to.head;
+      flow.receive = there.first_task + to.head;
       flow.latency = latency;
       StartFlow(std::move(flow), occupancy);
       return;
     }
-    UsePort(from.instance, level, occupancy);
+    UsePort(from.instance, peer.level, occupancy);
   }
   Schedule(SaturatingAdd(now_, send.cost - latency), sender);
-  Schedule(SaturatingAdd(now_, send.cost), to.head | kArrival);
+  Schedule(SaturatingAdd(now_, send.cost), (there.first_task + to.head) | kArrival);
 }
 
 void EventLoop::StartCollective(Joint& joint) {
   Flow flow;
-  for (uint32_t s = joint.first_stream; s != kDone && joint.cost > 0; s = streams_[s].next_blocked) {
+  for (uint32_t s = joint.first_stream; s != kDone && joint.cost > 0; s = streams_[s].next_arrived) {
     const Instance& instance = instances_[streams_[s].instance];
-    const Task& row = TaskOf(instance, streams_[s].head);
-    const uint32_t level = CollectiveLevel(instance, row);
+    const TaskClass& what = ClassOf(instance, streams_[s].head);
+    const uint32_t level = CollectiveLevel(instance, what);
     if (contention_) {
-      flow.members.push_back({streams_[s].instance, row.stream, level});
+      flow.members.push_back({streams_[s].instance, what.stream, level});
       flow.streams.push_back(s);
     } else if (level != kNone) {
       UsePort(streams_[s].instance, level, joint.cost);
     }
   }
   for (uint32_t s = joint.first_stream; s != kDone;) {
-    const uint32_t next = streams_[s].next_blocked;
-    const Instance& instance = instances_[streams_[s].instance];
-    Start(s, streams_[s].head, TaskOf(instance, streams_[s].head));
+    const uint32_t next = streams_[s].next_arrived;
+    Instance& instance = instances_[streams_[s].instance];
+    Start(streams_[s], instance, streams_[s].head, ClassOf(instance, streams_[s].head));
     if (flow.streams.empty()) Schedule(SaturatingAdd(now_, joint.cost), s);
     s = next;
   }
@@ -372,111 +343,99 @@ void EventLoop::StartCollective(Joint& joint) {
   if (!flow.streams.empty()) StartFlow(std::move(flow), joint.cost);
 }
 
-PIPER_INLINE void EventLoop::Start(uint32_t stream_index, uint32_t task, const Task& row) {
-  const StreamState& stream = streams_[stream_index];
-  Instance& instance = instances_[stream.instance];
-  const uint32_t local = task - instance.first_task;
-  instance.timings[local].start = now_;
+PIPER_INLINE void EventLoop::Start(const StreamState& stream, Instance& instance, uint32_t task,
+                                   const TaskClass& what) {
+  instance.timings[task].start = now_;
   ++result_.events;
-  if (instance.log != nullptr) *instance.log++ = 2 * local;
-  if (stream.computes && computing_[stream.instance]++ == 0) {
-    computing_since_[stream.instance] = now_;
-  }
-  if (row.kind == TaskKind::kCompute && row.key != kNone) CountStart(stream.instance, row);
+  if (instance.log != nullptr) *instance.log++ = 2 * task;
+  if (stream.computes && instance.computing++ == 0) instance.computing_since = now_;
+  if (what.counts != Counts::kForward) return;
+  uint32_t& activation = instance.activations[instance.rows[task].other];
+  if ((activation & kLive) != 0) return;
+  activation |= kLive;
+  instance.peak_live = std::max(instance.peak_live, ++instance.live);
 }
 
-PIPER_INLINE void EventLoop::End(uint32_t instance_index, uint32_t task, const Task& row) {
-  Instance& instance = instances_[instance_index];
-  const uint32_t local = task - instance.first_task;
-  instance.timings[local].end = now_;
+PIPER_INLINE void EventLoop::End(bool computes, Instance& instance, uint32_t task, const TaskClass& what) {
+  Picoseconds& end = instance.timings[task].end;
+  auto waiting = static_cast<uint32_t>(~end);
+  end = now_;
   ++result_.events;
-  if (instance.log != nullptr) *instance.log++ = 2 * local + 1;
-  if (streams_[instance.first_stream + row.stream].computes && --computing_[instance_index] == 0) {
-    result_.roles[instance_index].busy += now_ - computing_since_[instance_index];
+  if (instance.log != nullptr) *instance.log++ = 2 * task + 1;
+  if (computes && --instance.computing == 0) instance.busy += now_ - instance.computing_since;
+  if (what.counts != Counts::kNothing) {
+    uint32_t& activation = instance.activations[instance.rows[task].other];
+    if ((what.counts == Counts::kBackward) != ((activation & kForwardOnly) != 0)) {
+      activation -= kOneLeft;
+      if (activation < kOneLeft && (activation & kLive) != 0) --instance.live;
+    }
   }
-  if (row.kind == TaskKind::kCompute && row.key != kNone) CountEnd(instance_index, row);
-  uint32_t blocked = waiter_[task];
-  waiter_[task] = kDone;
-  while (blocked != 0) {
-    ready_.push_back(blocked - 1);
-    blocked = streams_[blocked - 1].next_blocked;
+  while (waiting != 0) {
+    ready_.push_back(waiting - 1);
+    waiting = streams_[waiting - 1].next_waiting;
   }
 }
 
-PIPER_INLINE void EventLoop::CountStart(uint32_t instance_index, const Task& row) {
-  if (row.flag != static_cast<uint8_t>(Pass::kF)) return;
-  Activations& activations = activations_[instance_index];
-  uint8_t& live = activations.live[activations.Slot(row)];
-  if ((live & 1) != 0) return;
-  live |= 1;
-  activations.peak = std::max(activations.peak, ++activations.now);
-}
-
-PIPER_INLINE void EventLoop::CountEnd(uint32_t instance_index, const Task& row) {
-  Activations& activations = activations_[instance_index];
-  const size_t slot = activations.Slot(row);
-  const bool forward_only = (activations.live[slot] & 2) != 0;
-  const bool backward =
-      row.flag == static_cast<uint8_t>(Pass::kBI) || row.flag == static_cast<uint8_t>(Pass::kBW);
-  if (backward == forward_only) return;
-  if (--activations.remaining[slot] == 0 && (activations.live[slot] & 1) != 0) --activations.now;
-}
-
-PIPER_INLINE void EventLoop::Advance(uint32_t stream_index, uint32_t count) {
-  StreamState& stream = streams_[stream_index];
-  stream.head += count;
+PIPER_INLINE void EventLoop::Advance(uint32_t stream_index, StreamState& stream, const Instance& instance,
+                                     uint32_t head) {
+  stream.head = head;
   stream.wait_cursor = 0;
-  stream.group_end = 0;
   stream.arrived = false;
-  if (stream.head >= stream.end) return;
+  if (head >= stream.end) return;
   // Hundreds of streams advance in turn: what each reads next would not be near when its turn comes.
-  const Instance& instance = instances_[stream.instance];
-  const uint32_t next = stream.head - instance.first_task;
-  for (uint32_t ahead = 1; ahead < 6; ++ahead) __builtin_prefetch(instance.tasks + next + ahead);
-  __builtin_prefetch(instance.timings + next + 4, 1);
-  __builtin_prefetch(waiter_.data() + stream.head + 16, 1);
-  __builtin_prefetch(instance.partners + next + 16);
-  __builtin_prefetch(instance.waits + instance.tasks[next].first_wait + 16);
+  __builtin_prefetch(instance.rows + head + 8);
+  __builtin_prefetch(instance.timings + head + 4, 1);
   ready_.push_back(stream_index);
-}
-
-PIPER_INLINE uint32_t EventLoop::InstanceOf(uint32_t task) const {
-  uint32_t instance = instance_of_block_[task / kBlock];
-  while (instance + 1 < instances_.size() && instances_[instance + 1].first_task <= task) ++instance;
-  return instance;
 }
 
 void EventLoop::Handle(uint32_t target) {
   if ((target & kArrival) != 0) {
-    const uint32_t task = target & ~kArrival;
-    const uint32_t instance = InstanceOf(task);
-    End(instance, task, TaskOf(instances_[instance], task));
+    const uint32_t global = target & ~kArrival;
+    Instance& instance = instances_[InstanceOf(global)];
+    const uint32_t task = global - instance.first_task;
+    const TaskClass& what = ClassOf(instance, task);
+    End(streams_[instance.first_stream + what.stream].computes, instance, task, what);
     return;
   }
   if ((target & kFlow) != 0) {
     EndFlow(target & ~kFlow);
     return;
   }
-  const StreamState& stream = streams_[target];
-  const Instance& instance = instances_[stream.instance];
-  const Task& task = TaskOf(instance, stream.head);
-  if (task.kind == TaskKind::kSend) {
-    const uint32_t partner = Partner(instance, stream.head);
-    const uint32_t receiver = StreamOf(instances_[PeerOf(instance, task).instance], partner);
-    const Picoseconds latency =
-        task.flag != 0 ? task.cost : std::min(task.cost, PeerOf(instance, task).latency);
-    if (StreamState& to = streams_[receiver]; latency > 0 && SaturatingAdd(now_, latency) >= to.arrives) {
-      to.arrives = SaturatingAdd(now_, latency);
-      to.last_arrival = partner;
-    }
-    End(stream.instance, stream.head, task);
-    Advance(receiver, 1);
-    Advance(target, 1);
+  EndHead(target);
+}
+
+// The head of a stream, or its fused group, ends.
+void EventLoop::EndHead(uint32_t stream_index) {
+  StreamState& stream = streams_[stream_index];
+  Instance& instance = instances_[stream.instance];
+  const TaskRow row = instance.rows[stream.head];
+  const TaskClass& what = instance.classes[row.task_class()];
+  if (what.kind == TaskKind::kSend) {
+    const Peer& peer = PeerOf(instance, what);
+    EndSend(stream_index, OtherStream(peer, what, row.other),
+            what.flag != 0 ? what.cost : std::min(what.cost, peer.latency));
     return;
   }
-  const uint32_t end = GroupEnd(stream);
-  for (uint32_t t = stream.head; t < end; ++t) End(stream.instance, t, TaskOf(instance, t));
-  Advance(target, end - stream.head);
+  uint32_t t = stream.head;
+  for (;; ++t) {
+    End(stream.computes, instance, t, ClassOf(instance, t));
+    if (!instance.rows[t].joined()) break;
+  }
+  Advance(stream_index, stream, instance, t + 1);
+}
+
+// A transfer has left: both streams go on. What it carried arrives a latency later.
+PIPER_INLINE void EventLoop::EndSend(uint32_t sender, uint32_t receiver, Picoseconds latency) {
+  StreamState& from = streams_[sender];
+  StreamState& to = streams_[receiver];
+  Instance& instance = instances_[from.instance];
+  if (latency > 0 && SaturatingAdd(now_, latency) >= to.arrives) {
+    to.arrives = SaturatingAdd(now_, latency);
+    to.last_arrival = to.head;
+  }
+  End(from.computes, instance, from.head, ClassOf(instance, from.head));
+  Advance(receiver, to, instances_[to.instance], to.head + 1);
+  Advance(sender, from, instance, from.head + 1);
 }
 
 std::vector<uint32_t> EventLoop::BlockedStreams() const {
@@ -490,26 +449,29 @@ std::vector<uint32_t> EventLoop::BlockedStreams() const {
 std::vector<std::pair<uint32_t, uint32_t>> EventLoop::WaitsFor(uint32_t stream_index) const {
   const StreamState& stream = streams_[stream_index];
   const Instance& instance = instances_[stream.instance];
-  const Task& head = TaskOf(instance, stream.head);
   std::vector<std::pair<uint32_t, uint32_t>> result;
-  const uint32_t end = GroupEnd(stream);
+  const auto add = [&](const Instance& there, uint32_t task) {
+    result.emplace_back(there.first_stream + ClassOf(there, task).stream, there.first_task + task);
+  };
+  const uint32_t end = GroupEnd(instance, stream.head);
   for (uint32_t t = stream.head; t < end; ++t) {
-    const Task& task = TaskOf(instance, t);
+    const runtime::Task& task = instance.program->tasks[t];
     for (uint32_t w = 0; w < task.wait_count; ++w) {
-      const uint32_t awaited = instance.first_task + instance.program->waits[task.first_wait + w];
+      const uint32_t awaited = instance.waits[task.first_wait + w];
       const bool inside = end - stream.head > 1 && awaited >= stream.head && awaited < end;
-      if (!inside && waiter_[awaited] != kDone) result.emplace_back(StreamOf(instance, awaited), awaited);
+      if (!inside && !Ended(instance, awaited)) add(instance, awaited);
     }
   }
+  const TaskClass& head = ClassOf(instance, stream.head);
+  const uint32_t other = instance.rows[stream.head].other;
   if (result.empty() && (head.kind == TaskKind::kSend || head.kind == TaskKind::kRecv)) {
-    const uint32_t partner = Partner(instance, stream.head);
-    if (partner != kNone) {
-      result.emplace_back(StreamOf(instances_[PeerOf(instance, head).instance], partner), partner);
-    }
+    if (other != kNone) add(instances_[PeerOf(instance, head).instance], other);
   } else if (result.empty() && head.kind == TaskKind::kCollective) {
-    for (uint32_t task : joints_[JointOf(stream.instance, stream.head)].tasks) {
-      const uint32_t other = StreamOf(instances_[InstanceOf(task)], task);
-      if (streams_[other].head != task || !streams_[other].arrived) result.emplace_back(other, task);
+    for (uint32_t global : joints_[JointOf(stream.instance, stream.head)].tasks) {
+      const Instance& there = instances_[InstanceOf(global)];
+      const uint32_t task = global - there.first_task;
+      const StreamState& state = streams_[there.first_stream + ClassOf(there, task).stream];
+      if (state.head != task || !state.arrived) add(there, task);
     }
   }
   std::sort(result.begin(), result.end());
@@ -521,8 +483,7 @@ std::vector<std::pair<uint32_t, uint32_t>> EventLoop::WaitsFor(uint32_t stream_i
 BlockedHead EventLoop::Head(uint32_t stream_index, uint32_t awaited) const {
   const StreamState& stream = streams_[stream_index];
   const Instance& instance = instances_[stream.instance];
-  BlockedHead head{stream.instance, stream_index - instance.first_stream, stream.head - instance.first_task,
-                   kNone, kNone};
+  BlockedHead head{stream.instance, stream_index - instance.first_stream, stream.head, kNone, kNone};
   if (awaited != kNone) {
     head.awaited_role = InstanceOf(awaited);
     head.awaited = awaited - instances_[head.awaited_role].first_task;

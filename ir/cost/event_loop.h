@@ -1,6 +1,6 @@
 // The state of a simulation: ranks (or roles, folded) as instances, their streams, and which task waits for
 // what. Only heads of streams wait, so a task that is awaited needs one word: the list of streams blocked on
-// it. Private to ir/cost; simulator.h is the interface.
+// it, which stands where its end will be. Private to ir/cost; simulator.h is the interface.
 #pragma once
 
 #include <algorithm>
@@ -8,37 +8,13 @@
 #include <span>
 #include <vector>
 
+#include "ir/cost/event_rows.h"
 #include "ir/cost/simulator.h"
 #include "ir/support/result.h"
 
 namespace piper::ir::simulation {
 
 constexpr uint32_t kDone = UINT32_MAX;
-
-// Which tasks meet, role by role, before any instance exists.
-struct Pairing {
-  // Per task: of messages the task at the other end, as an index within the peer's role; of collectives an
-  // index into the job's joints (equal names, microbatches and occurrences meet). kNone: neither, or the
-  // other end is missing.
-  std::vector<std::vector<uint32_t>> partner;  // [role][task]
-  uint32_t joint_count = 0;
-  // Per stream: which kinds its tasks have, a bit a TaskKind. Most of what looks for one kind finds it on few
-  // streams.
-  std::vector<std::vector<uint32_t>> kinds;  // [role][stream]
-};
-constexpr uint32_t KindBit(runtime::TaskKind kind) { return 1u << static_cast<unsigned>(kind); }
-// Visits the tasks (index, row) of all streams that have one of `kinds`, ascending.
-template <typename F>
-void ForEachTask(const runtime::RankProgram& program, const std::vector<uint32_t>& stream_kinds,
-                 uint32_t kinds, F visit) {
-  for (size_t s = 0; s < program.streams.size(); ++s) {
-    if ((stream_kinds[s] & kinds) == 0) continue;
-    const runtime::Stream& stream = program.streams[s];
-    for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t)
-      visit(t, program.tasks[t]);
-  }
-}
-Pairing BuildPairing(std::span<const runtime::RankProgram> programs);
 
 struct Instance {
   const runtime::RankProgram* program = nullptr;
@@ -47,12 +23,18 @@ struct Instance {
   uint32_t first_task = 0;  // global number of task 0
   uint32_t first_stream = 0;
   uint32_t first_peer = 0;  // into EventLoop's peers: one a peer slot
-  // Into the program, the pairing and the result, where they are read and written all the time.
-  const runtime::Task* tasks = nullptr;
+  // Into the program, its rows and the result, where they are read and written all the time.
+  const TaskRow* rows = nullptr;
+  const TaskClass* classes = nullptr;
   const uint32_t* waits = nullptr;
-  const uint32_t* partners = nullptr;
+  // Until a task has ended, `end` is ~(the first stream in the list of those that wait for it, plus 1; 0:
+  // none).
   TaskTiming* timings = nullptr;
-  uint32_t* log = nullptr;  // the next entry, or null
+  uint32_t* activations = nullptr;  // see kLive
+  uint32_t* log = nullptr;          // the next entry, or null
+  int64_t live = 0, peak_live = 0;  // activations
+  uint32_t computing = 0;           // tasks running on computing streams
+  Picoseconds computing_since = 0, busy = 0;
 };
 
 // Who is at the other end of a peer slot.
@@ -64,15 +46,14 @@ struct Peer {
 
 struct StreamState {
   uint32_t instance = 0;
-  uint32_t head = 0, end = 0;  // global tasks
-  uint32_t wait_cursor = 0;    // waits of the head (of its fused group) that were found met
-  uint32_t next_blocked =
-      kDone;               // next stream in the list of the task that this one waits for, or of a joint
-  uint32_t group_end = 0;  // one past the head's fused group; 0: not looked up yet
-  bool arrived = false;    // the head is at its rendezvous
-  bool computes = false;   // its tasks occupy the compute units
+  uint32_t head = 0, end = 0;     // tasks of the instance
+  uint32_t wait_cursor = 0;       // waits of the head that were found met, where it has several
+  uint32_t next_waiting = 0;      // in the list of the task that this one waits for: next stream + 1, 0: none
+  uint32_t next_arrived = kDone;  // in the list of the joint that this one takes part in
+  bool arrived = false;           // the head is at its rendezvous
+  bool computes = false;          // its tasks occupy the compute units
   // Of what it received, the last to arrive: receives follow each other at once, anything else waits for it.
-  uint32_t last_arrival = kDone;  // global task
+  uint32_t last_arrival = kDone;  // task
   Picoseconds arrives = 0;
 };
 
@@ -106,24 +87,12 @@ class EventLoop {
   // What ends: the head (or its fused group) of a stream; with kArrival set, the global receive task; with
   // kFlow set, a flow.
   static constexpr uint32_t kArrival = 1u << 31, kFlow = 1u << 30;
-  static constexpr uint32_t kBlock = 256;
   struct Event {
     Picoseconds time;
     uint32_t sequence;
     uint32_t target;
     bool operator<(const Event& other) const {  // std heaps are max-heaps
       return time != other.time ? time > other.time : sequence > other.sequence;
-    }
-  };
-  // Activations of one instance: live (stage copy, microbatch) pairs.
-  struct Activations {
-    uint32_t columns = 0;
-    std::vector<uint32_t> row_of_key;  // key -> row, kNone
-    std::vector<uint32_t> remaining;   // [row][microbatch + 1]: backward tasks whose end still has to come
-    std::vector<uint8_t> live;
-    int64_t now = 0, peak = 0;
-    size_t Slot(const runtime::Task& task) const {
-      return size_t{row_of_key[task.key]} * columns + static_cast<size_t>(task.microbatch + 1);
     }
   };
   // Something under way whose rate depends on what else is (flows.cpp). A transfer is one flow on two
@@ -144,7 +113,7 @@ class EventLoop {
   };
   bool SharesComputeOrSlowsDown() const;
   uint32_t LevelBetween(uint32_t device, uint32_t other) const;
-  uint32_t CollectiveLevel(const Instance& instance, const runtime::Task& row) const;
+  uint32_t CollectiveLevel(const Instance& instance, const TaskClass& collective) const;
   void StartFlow(Flow flow, Picoseconds work);
   void Refresh(std::vector<FlowMember> members);
   void FindRate(uint32_t index, int64_t* numerator, int64_t* denominator) const;
@@ -161,37 +130,42 @@ class EventLoop {
   }
   uint32_t DeviceOf(uint32_t rank) const { return job_.rank_device.empty() ? rank : job_.rank_device[rank]; }
 
-  void CountStart(uint32_t instance_index, const runtime::Task& row);
-  void CountEnd(uint32_t instance_index, const runtime::Task& row);
-
   void BuildInstances(bool expand);
   void BuildJoints(bool expand);
-  void BuildActivations();
-  uint32_t InstanceOf(uint32_t task) const;
-  const runtime::Task& TaskOf(const Instance& instance, uint32_t task) const {
-    return instance.tasks[task - instance.first_task];
+  uint32_t InstanceOf(uint32_t task) const;  // of a global task
+  const TaskClass& ClassOf(const Instance& instance, uint32_t task) const {
+    return instance.classes[instance.rows[task].task_class()];
   }
-  uint32_t StreamOf(const Instance& instance, uint32_t task) const {
-    return instance.first_stream + TaskOf(instance, task).stream;
+  // One past the head's fused group.
+  static uint32_t GroupEnd(const Instance& instance, uint32_t head) {
+    while (instance.rows[head].joined()) ++head;
+    return head + 1;
   }
-  uint32_t GroupEnd(const StreamState& stream) const;
-  const Peer& PeerOf(const Instance& instance, const runtime::Task& message) const {
+  const Peer& PeerOf(const Instance& instance, const TaskClass& message) const {
     return peers_[instance.first_peer + message.argument];
   }
-  // Global task, kNone.
-  uint32_t Partner(const Instance& instance, uint32_t task) const {
-    const uint32_t partner = instance.partners[task - instance.first_task];
-    return partner == kNone ? kNone : PeerOf(instance, TaskOf(instance, task)).first_task + partner;
+  // The stream of a message's other end, which exists.
+  uint32_t OtherStream(const Peer& peer, const TaskClass& message, uint32_t other) const {
+    const uint32_t stream = message.other_stream;
+    return peer.first_stream +
+           (stream != TaskClass::kVaries ? stream : ClassOf(instances_[peer.instance], other).stream);
   }
-  uint32_t JointOf(uint32_t instance_index, uint32_t task) const;  // index into joints_, kNone
+  uint32_t JointOf(uint32_t instance_index, uint32_t task) const;  // index into joints_
 
-  bool WaitsMet(uint32_t stream_index);
+  static bool Ended(const Instance& instance, uint32_t task) { return instance.timings[task].end >= 0; }
+  void Block(uint32_t stream_index, StreamState& stream, const Instance& instance, uint32_t awaited) {
+    Picoseconds& list = instance.timings[awaited].end;
+    stream.next_waiting = static_cast<uint32_t>(~list);
+    list = ~static_cast<Picoseconds>(stream_index + 1);
+  }
+  bool SeveralMet(uint32_t stream_index, StreamState& stream, const Instance& instance, uint32_t count);
+  bool GroupMet(uint32_t stream_index, StreamState& stream, const Instance& instance);
   void TryStart(uint32_t stream_index);
   void StartTransfer(uint32_t sender, uint32_t receiver);
   void StartCollective(Joint& joint);
-  void Start(uint32_t stream_index, uint32_t task, const runtime::Task& row);
-  void End(uint32_t instance_index, uint32_t task, const runtime::Task& row);
-  void Advance(uint32_t stream_index, uint32_t count);
+  void Start(const StreamState& stream, Instance& instance, uint32_t task, const TaskClass& what);
+  void End(bool computes, Instance& instance, uint32_t task, const TaskClass& what);
+  void Advance(uint32_t stream_index, StreamState& stream, const Instance& instance, uint32_t head);
   void Schedule(Picoseconds time, uint32_t target) {
     if (time == now_) {
       immediate_.push_back(target);
@@ -201,20 +175,21 @@ class EventLoop {
     std::push_heap(heap_.begin(), heap_.end());
   }
   void Handle(uint32_t target);
+  void EndSend(uint32_t sender, uint32_t receiver, Picoseconds latency);
+  void EndHead(uint32_t stream_index);
 
   const runtime::Job& job_;
   const Topology& topology_;
   std::span<const runtime::RankProgram> programs_;
-  Pairing pairing_;
+  std::vector<RoleRows> rows_;  // per program
   std::vector<Instance> instances_;
   std::vector<uint32_t> rank_instance_;  // expanded or folded: which instance a rank is
   std::vector<StreamState> streams_;
-  std::vector<uint32_t> waiter_;  // per global task: first blocked stream + 1, 0 none, kDone finished
+  std::vector<std::vector<uint32_t>> activations_;  // per instance
   std::vector<Joint> joints_;
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>>
-      joint_of_;  // [instance]: (pairing joint, joints_), sorted
+      joint_of_;  // [instance]: (the rows' joint, joints_), sorted
   std::vector<Peer> peers_;
-  std::vector<uint32_t> instance_of_block_;  // of the first task of a block of kBlock global tasks
   const bool contention_;
   bool contended_ = false;
   std::vector<Picoseconds> port_until_;  // [instance][level]: the end of what was last sent through it
@@ -228,9 +203,6 @@ class EventLoop {
   Picoseconds now_ = 0;
   uint32_t sequence_ = 0;
   bool record_log_ = false;
-  std::vector<Activations> activations_;
-  std::vector<uint32_t> computing_;  // per instance: tasks running on computing streams
-  std::vector<Picoseconds> computing_since_;
   SimulationResult result_;
 };
 

@@ -51,8 +51,8 @@ uint32_t EventLoop::LevelBetween(uint32_t device, uint32_t other) const {
 }
 
 // The level of the link to its next neighbour on the ring; kNone: it takes no bandwidth there.
-uint32_t EventLoop::CollectiveLevel(const Instance& instance, const runtime::Task& row) const {
-  const runtime::Collective& collective = instance.program->collectives[row.argument];
+uint32_t EventLoop::CollectiveLevel(const Instance& instance, const TaskClass& what) const {
+  const runtime::Collective& collective = instance.program->collectives[what.argument];
   const std::span<const uint32_t> group = job_.groups[instance.row->groups[collective.communicator]];
   const auto self = std::find(group.begin(), group.end(), instance.row->rank);
   if (self == group.end() || group.size() < 2) return kNone;
