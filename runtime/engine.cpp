@@ -21,10 +21,6 @@ int64_t Now() {
       .count();
 }
 
-bool IsLocal(TaskKind kind) {
-  return kind != TaskKind::kSend && kind != TaskKind::kRecv && kind != TaskKind::kCollective;
-}
-
 // A small pseudo-random sequence (Steele et al., SplitMix) for the tests' delays.
 uint64_t NextRandom(uint64_t& state) {
   uint64_t z = state += 0x9e3779b97f4a7c15u;
@@ -56,6 +52,9 @@ Status Executor::State::Begin(ProgramState& program, uint64_t step_or_batch) {
     const Stream& stream = program.program->streams[i];
     program.streams[i] = {stream.first_task, stream.first_task + stream.task_count, 0, 0, false};
   }
+  for (size_t i = 0; i < program.worker_streams.size(); ++i)
+    program.streams[program.worker_streams[i]].worker = static_cast<uint32_t>(i + 1);
+  workers_left.store(static_cast<uint32_t>(program.worker_streams.size()));
   communication_left.store(
       static_cast<uint32_t>(program.engine_streams[static_cast<int>(Engine::kCommunication)].size()));
   sent_before[0] = sent.load(), sent_before[1] = sent_bytes.load();
@@ -112,8 +111,13 @@ Status Executor::State::Run(ProgramState& program, uint64_t step_or_batch) {
 // communication streams as well, which saves waking the other thread.
 Status Executor::State::RunCompute(ProgramState& program) {
   const std::vector<uint32_t>& streams = program.engine_streams[static_cast<int>(Engine::kCompute)];
-  kernels::LentScratch lent(program.kernel_scratch);
+  kernels::LentScratch lent(streams.empty() ? nullptr : program.kernel_scratch[streams[0]]);
   size_t unfinished = streams.size();
+  uint64_t seen_progress = workers_progress.load();
+  if (!program.worker_streams.empty()) {
+    workers_run.store(run, std::memory_order_release);
+    RingWorkers();
+  }
   int64_t last_progress = setup.options.stall_seconds > 0 ? Now() : 0;
   for (;;) {
     uint32_t ticket = transport().Ticket(Engine::kCompute);
@@ -141,12 +145,19 @@ Status Executor::State::RunCompute(ProgramState& program) {
         break;  // and look at the communication streams again
       }
     }
-    if (unfinished == 0 && communication_left.load(std::memory_order_acquire) == 0) return {};
+    if (unfinished == 0 && communication_left.load(std::memory_order_acquire) == 0 &&
+        workers_left.load(std::memory_order_acquire) == 0) {
+      return {};
+    }
     if (moved) {
       if (setup.options.stall_seconds > 0) last_progress = Now();
       continue;
     }
     if (!transport().Wait(Engine::kCompute, ticket)) return transport().Failure();
+    if (const uint64_t progress = workers_progress.load(); progress != seen_progress) {
+      seen_progress = progress;
+      if (setup.options.stall_seconds > 0) last_progress = Now();
+    }
     if (setup.options.stall_seconds > 0 &&
         static_cast<double>(Now() - last_progress) > setup.options.stall_seconds * 1e9) {
       transport().Abort(InternalError("no progress at step " + std::to_string(step) + " on rank " +
@@ -188,7 +199,7 @@ Progress Executor::State::AdvanceCommunication(Engine thread, bool cheap) {
         failed |= progress == Progress::kFailed;
         moved |= progress == Progress::kDone || progress == Progress::kWorking;
         if (progress != Progress::kDone) continue;
-        wakes |= program.wakes_compute[task] != 0;
+        wakes |= (program.wakes[task] & kWakesCompute) != 0;
         if (stream.cursor == stream.end) wakes |= communication_left.fetch_sub(1) == 1;
       }
     }
@@ -277,7 +288,7 @@ Progress Executor::State::AdvanceStream(ProgramState& program, uint32_t index, E
       }
     }
     if (setup.options.delay_microseconds > 0) {
-      uint64_t& delays = delay_state[static_cast<int>(engine)];
+      uint64_t& delays = delay_state[stream.worker > 0 ? 1 + stream.worker : static_cast<uint32_t>(engine)];
       if (NextRandom(delays) % std::max(1u, setup.options.delay_one_in) == 0) {
         SleepMicroseconds(NextRandom(delays) % setup.options.delay_microseconds);
       }
@@ -306,8 +317,8 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
       observer(observer_state, *self, step);
     }
     // Short tasks are not worth another thread's attention.
-    bool body =
-        engine == Engine::kCompute && task.kind != TaskKind::kBarrier && task.kind != TaskKind::kLossFold;
+    bool body = engine == Engine::kCompute && stream.worker == 0 && task.kind != TaskKind::kBarrier &&
+                task.kind != TaskKind::kLossFold;
     if (body) transport().EnterBody(ticket_of_look);
     Status status = RunLocalTask(program, index);
     if (body) transport().LeaveBody();
@@ -374,6 +385,7 @@ void Executor::State::Complete(ProgramState& program, uint32_t first, uint32_t e
   for (uint32_t task = first; task < end; ++task) {
     program.done[task].store(run, std::memory_order_release);
   }
+  Wake(program, first, end);
 }
 
 }  // namespace piper::runtime

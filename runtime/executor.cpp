@@ -40,8 +40,16 @@ uint64_t Tag(const Task& task, uint32_t& position) {
   return uint64_t{task.key} << 32 | static_cast<uint32_t>(task.microbatch);
 }
 
-Engine EngineOf(const RankProgram& program, const Task& task) {
-  return program.streams[task.stream].computes != 0 ? Engine::kCompute : Engine::kCommunication;
+// Which thread runs a stream: 0 the compute engine, 1 the communication engine, else a worker.
+std::vector<uint32_t> ThreadsOf(const RankProgram& program) {
+  std::vector<uint32_t> threads;
+  uint32_t computing = 0;
+  for (const Stream& stream : program.streams) {
+    const bool computes = stream.computes != 0 && stream.task_count > 0;
+    threads.push_back(!computes ? 1 : computing == 0 ? 0 : computing + 1);
+    computing += computes;
+  }
+  return threads;
 }
 
 }  // namespace
@@ -99,8 +107,10 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Setup& setup) {
   }
   PIPER_RETURN_IF_ERROR(state->AgreeOnMessages());
   state->checking = setup.options.check_finite;
-  state->delay_state[0] = Mix(setup.options.delay_seed, setup.rank * 2);
-  state->delay_state[1] = Mix(setup.options.delay_seed, setup.rank * 2 + 1);
+  state->delay_state = {Mix(setup.options.delay_seed, setup.rank * 2),
+                        Mix(setup.options.delay_seed, setup.rank * 2 + 1)};
+  for (size_t i = 0; i < std::max(state->train.worker_streams.size(), state->eval.worker_streams.size()); ++i)
+    state->delay_state.push_back(Mix(state->delay_state[0], i + 2));
   state->static_bytes = train.static_bytes;
   state->high_water.store(0);
   for (const Buffer& buffer : train.buffers) {
@@ -120,6 +130,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(const Setup& setup) {
     State* shared = executor->state_.get();
     shared->communication = std::thread([shared] { shared->CommunicationLoop(); });
   }
+  executor->state_->StartWorkers();
   return executor;
 }
 
@@ -127,6 +138,7 @@ Executor::Executor(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Executor::~Executor() {
   state_->stop.store(true);
+  state_->StopWorkers();
   if (state_->communication.joinable()) {
     state_->transport().Ring(Engine::kCommunication);
     state_->communication.join();
@@ -152,6 +164,7 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
     program.operands[i] = source.task_operands[i] < buffers ? At(program, source.task_operands[i]) : nullptr;
   }
   program.scratch.resize(source.streams.size(), nullptr);
+  program.kernel_scratch.resize(source.streams.size(), nullptr);
   std::vector<int64_t> scratch_bytes(source.streams.size(), 0);
   for (size_t i = 0; i < source.streams.size(); ++i) {
     if (source.streams[i].scratch == kNone) continue;
@@ -162,20 +175,19 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
       if (source.tasks[t].kind != TaskKind::kCompute) continue;
       bodies_bytes = std::max(bodies_bytes, source.bodies[source.tasks[t].argument].scratch_bytes);
     }
-    // All computing streams run on one thread, so one of them lends.
-    if (program.kernel_scratch == nullptr && scratch_bytes[i] - bodies_bytes >= kernels::kGemmScratchBytes) {
-      program.kernel_scratch = program.scratch[i] + scratch_bytes[i] - kernels::kGemmScratchBytes;
+    if (scratch_bytes[i] - bodies_bytes >= kernels::kGemmScratchBytes) {
+      program.kernel_scratch[i] = program.scratch[i] + scratch_bytes[i] - kernels::kGemmScratchBytes;
     }
   }
 
+  const std::vector<uint32_t> threads = ThreadsOf(source);
   program.streams.resize(source.streams.size());
   for (uint32_t i = 0; i < source.streams.size(); ++i) {
     if (source.streams[i].task_count == 0) continue;
-    Engine engine = source.streams[i].computes != 0 ? Engine::kCompute : Engine::kCommunication;
-    program.engine_streams[static_cast<int>(engine)].push_back(i);
+    (threads[i] < 2 ? program.engine_streams[threads[i]] : program.worker_streams).push_back(i);
   }
 
-  program.wakes_compute.resize(tasks, 0);
+  program.wakes.resize(tasks, 0);
   program.request.resize(tasks, kNone);
   program.uses.resize(buffers, 0);
   std::map<uint32_t, std::vector<uint32_t>> lanes;       // sending streams a peer
@@ -190,11 +202,11 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
   };
   for (uint32_t i = 0; i < tasks; ++i) {
     const Task& task = source.tasks[i];
-    Engine engine = EngineOf(source, task);
+    const uint32_t thread = threads[task.stream];
     for (uint32_t k = 0; k < task.wait_count; ++k) {
-      uint32_t wait = source.waits[task.first_wait + k];
-      if (EngineOf(source, source.tasks[wait]) != engine)
-        program.wakes_compute[wait] = engine == Engine::kCompute;
+      const uint32_t wait = source.waits[task.first_wait + k];
+      if (threads[source.tasks[wait].stream] == thread) continue;
+      program.wakes[wait] |= thread == 0 ? kWakesCompute : thread == 1 ? kWakesCommunication : kWakesWorkers;
     }
     for (uint32_t k = 0; k < task.operand_count; ++k) {
       uint32_t buffer = source.task_operands[task.first_operand + k];

@@ -1,10 +1,11 @@
 // Runs the RankPrograms of one rank: one step of a program at a time, over the one arena that the transport
 // holds for the rank. It knows tasks, streams, waits and buffers, and nothing of strategies.
 //
-// Two threads a rank. The compute engine (the thread that calls RunTrain) runs the streams that compute, the
-// communication engine (one thread of the executor) all others, as state machines over the transport, so that
-// a transfer goes on while a body runs. Neither spins for long: a thread that has nothing to do sleeps on its
-// doorbell. The step loop does not allocate.
+// Two threads a rank. The compute engine (the thread that calls RunTrain) runs the first stream that
+// computes, the communication engine (one thread of the executor) those that do not, as state machines over
+// the transport, so that a transfer goes on while a body runs. Every further stream that computes has a
+// thread of its own, a worker. None spins for long: a thread that has nothing to do sleeps on its doorbell.
+// The step loop does not allocate.
 #pragma once
 
 #include <atomic>

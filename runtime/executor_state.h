@@ -1,5 +1,4 @@
-// Private to the executor's sources: a program made ready for running, and what the two engines of a rank
-// share.
+// Private to the executor's sources: a program made ready for running, and what the threads of a rank share.
 #pragma once
 
 #include <atomic>
@@ -14,13 +13,14 @@
 
 namespace piper::runtime {
 
-// A stream while a run goes on. Only its engine's thread touches it.
+// A stream while a run goes on. Only the thread that runs it touches it.
 struct StreamRun {
   uint32_t cursor = 0;  // next task
   uint32_t end = 0;
   uint32_t group_begin = 0;  // of the fused tasks under way: [group_begin, group_end), completed together
   uint32_t group_end = 0;
   bool started = false;  // the task at the cursor is under way
+  uint32_t worker = 0;   // which worker runs it, counted from 1; 0: one of the two engines
   int64_t moved = 0;     // bytes that it has copied, where it is a kCopy under way
 };
 
@@ -39,16 +39,17 @@ struct ProgramState {
 
   std::vector<void*> operands;      // address of every task operand
   std::vector<std::byte*> scratch;  // a stream; null: does not compute
-  std::byte* kernel_scratch =
-      nullptr;  // what lies behind the bodies' scratch for the kernels' own use, or null
-  std::vector<uint8_t> wakes_compute;  // a communication task: a compute task waits for it
-  std::vector<uint32_t> request;       // a task: into messages or collectives
+  // A stream: what lies behind the bodies' scratch for the kernels' own use, or null.
+  std::vector<std::byte*> kernel_scratch;
+  std::vector<uint8_t> wakes;     // a task: kWakes.. of the other threads whose tasks wait for it
+  std::vector<uint32_t> request;  // a task: into messages or collectives
   std::vector<Message> messages;
   std::vector<CollectiveOperation> collectives;
   std::vector<std::vector<std::byte*>> contributions;  // behind CollectiveOperation::contributions
   std::vector<uint64_t> names;                         // hash of the name, a collective operation
   std::vector<StreamRun> streams;
   std::vector<uint32_t> engine_streams[2];  // by Engine
+  std::vector<uint32_t> worker_streams;     // those that compute, but the first: a worker each
 
   std::unique_ptr<std::atomic<uint32_t>[]> done;       // a task: the last run in which it completed
   std::vector<uint32_t> uses;                          // a buffer: operands of tasks that are it; 0: static
@@ -63,6 +64,8 @@ struct ProgramState {
 // Which tasks a run of a train program consists of, where some are carried over from the step before.
 enum class Part : uint8_t { kAll, kOwn, kCarried };
 enum class Verdict : uint8_t { kKeep, kRepeat, kStop };
+
+constexpr uint8_t kWakesCompute = 1, kWakesCommunication = 2, kWakesWorkers = 4;
 
 enum class Health : uint8_t { kUnknown, kFinite, kBad };
 
@@ -101,6 +104,12 @@ struct Executor::State {
   std::atomic<uint32_t> communication_left{0};  // communication streams that are not through
   std::atomic<bool> stop{false};
   std::thread communication;
+  // Workers: each sleeps on the bell until it has rung since it drew its ticket.
+  std::vector<std::thread> workers;
+  std::atomic<uint32_t> bell{0}, asleep{0};
+  std::atomic<uint32_t> workers_run{0};       // the run that they may work on
+  std::atomic<uint32_t> workers_left{0};      // streams of theirs that are not through
+  std::atomic<uint64_t> workers_progress{0};  // tasks that they have completed
 
   std::atomic<bool> finite{true};
   StepOutcome outcome;
@@ -116,7 +125,8 @@ struct Executor::State {
 
   void (*observer)(void*, Executor&, uint64_t) = nullptr;
   void* observer_state = nullptr;
-  uint64_t delay_state[2] = {0, 0};
+  std::vector<uint64_t> delay_state;  // by Engine, then a worker each
+  std::mutex update_mutex;            // what updates on several threads add to `outcome`
 
   Transport& transport() { return *setup.transport; }
   const Job& job() const { return *setup.job; }
@@ -137,6 +147,13 @@ struct Executor::State {
   Status CountTargets(ProgramState& program, int64_t& targets);
   Status RunCompute(ProgramState& program);
   void CommunicationLoop();
+  // workers.cpp: the streams that compute beside the first.
+  void StartWorkers();
+  void StopWorkers();
+  void WorkerLoop(uint32_t worker);
+  bool RunWorker(ProgramState& program, uint32_t worker);
+  void RingWorkers();
+  void Wake(const ProgramState& program, uint32_t first, uint32_t end);
   Progress AdvanceCommunication(Engine thread, bool only_cheap);
   bool ComputeReady(const ProgramState& program) const;
   Progress AdvanceStream(ProgramState& program, uint32_t stream, Engine engine);
@@ -181,6 +198,11 @@ struct Executor::State {
   void BeforeChecked(ProgramState& program, const Task& task, bool& suspect);
   void AfterChecked(ProgramState& program, const Task& task, bool suspect, uint32_t culprit_call);
 };
+
+// Needs no other rank.
+inline bool IsLocal(TaskKind kind) {
+  return kind != TaskKind::kSend && kind != TaskKind::kRecv && kind != TaskKind::kCollective;
+}
 
 // Where a buffer's range ends: ranges are multiples of the alignment, as the compiler packs them.
 inline int64_t EndOf(const Buffer& buffer) {

@@ -253,6 +253,7 @@ void Executor::State::Update(ProgramState& program, const Task& task) {
          FirstNonFinite(gradient, parameter.elements * ElementBytes(type), type) >= 0)) {
       FlagNonFinite();
     }
+    std::lock_guard<std::mutex> lock(update_mutex);
     outcome.squares_known = true;
     if (parameter.owner != 0 && program.row->replica == 0) outcome.squares.Add(squares);
   }
@@ -267,7 +268,10 @@ void Executor::State::UpdateOne(ProgramState& program, const Parameter& paramete
   const std::byte* gradient = At(program, parameter.gradient);
   auto at = [&](uint32_t buffer) { return buffer == kNone ? nullptr : At(program, buffer); };
   const Optimizer& optimizer = job().optimizers[parameter.optimizer];
-  outcome.updated = true;
+  {
+    std::lock_guard<std::mutex> lock(update_mutex);
+    outcome.updated = true;
+  }
   if (type == ElementType::kF64) {
     UpdateParameter(optimizer, of_step, parameter.weight_decay, reinterpret_cast<const double*>(gradient),
                     reinterpret_cast<double*>(at(parameter.value)),

@@ -164,7 +164,7 @@ struct Stream {
 // its rate. For the clock alone.
 struct Slowdown {
   uint32_t stream, with;
-  uint32_t thousandths;    // 1000 < thousandths <= 2000
+  uint32_t thousandths;    // 1000 <= thousandths <= 2000; at 1000 streams that compute do not share the units either
 };
 
 enum class CollectiveKind : uint8_t { kAllReduce, kReduceScatter, kAllGather, kAllToAll, kBroadcast };

@@ -350,8 +350,8 @@ TEST(Stream, OnComputeAttachesToProducersAndReaders) {
 TEST(Stream, Refusals) {
   {
     TestProgram test = TwoStages(2);
-    test.Add("stream F on a2a", StreamDirective{Sel(kPassF, {}), "a2a"});
-    ExpectRefusal(test, "bad-stream", {"computes: it stays on stream compute"});
+    test.Add("stream [accumulate] on a2a", StreamDirective{Sel(0, {{"accumulate"}}), "a2a"});
+    ExpectRefusal(test, "bad-stream", {"has no stream of its own", "put its BW on the stream"});
   }
   {
     TestProgram test = TwoStages(2);

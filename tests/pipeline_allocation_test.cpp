@@ -58,25 +58,8 @@ int posix_memalign(void** memory, size_t alignment, size_t size) {
 namespace piper::testing {
 namespace {
 
-TEST(PipelineAllocation, TheStepLoopOfAPlanTakesNoMemory) {
-  if (!kCountsMalloc) GTEST_SKIP() << "the sanitizer's own allocator cannot be counted";
-  const std::unique_ptr<Compiled> compiled = Compile(R"(
-import std.gpt
-import std.strategies
-import std.topologies
-model net = gpt.GPT(layers = 4, embed = 16, heads = 2, vocab = 256, seq = 16, dropout_rate = 0.1)
-train {
-  model        net
-  data         text("tests/pipeline_allocation_test.cpp")
-  global_batch 16
-  steps        20
-  optimizer    adamw(lr = warmup(4, 1e-3), weight_decay = 0.1, matrices_only = true)
-  clip         1.0
-  seed         3
-  on           topologies.local(ranks = 4)
-  using        strategies.pipeline_data_parallel(p = 2, dp = 2, m = 4)
-}
-)");
+void ExpectNoAllocations(const std::string& text) {
+  const std::unique_ptr<Compiled> compiled = Compile(text);
   ASSERT_TRUE(compiled->ok()) << compiled->Messages();
   const int64_t before = allocations.load();
   std::vector<int64_t> counts;
@@ -95,6 +78,40 @@ train {
   // The first steps may warm up kernels; ranks run at most a step apart.
   EXPECT_EQ(counts[18] - counts[5], 0);
   EXPECT_NE(run->losses[0], run->losses[19]);
+}
+
+// More lines of the strategy than none.
+std::string Text(const std::string& using_what, const std::string& strategy) {
+  return R"(
+import std.gpt
+import std.strategies
+import std.topologies
+model net = gpt.GPT(layers = 4, embed = 16, heads = 2, vocab = 256, seq = 16, dropout_rate = 0.1)
+train {
+  model        net
+  data         text("tests/pipeline_allocation_test.cpp")
+  global_batch 16
+  steps        20
+  optimizer    adamw(lr = warmup(4, 1e-3), weight_decay = 0.1, matrices_only = true)
+  clip         1.0
+  seed         3
+  on           topologies.local(ranks = 4)
+  )" + ("using " + using_what) +
+         "\n}\n" + strategy;
+}
+
+TEST(PipelineAllocation, TheStepLoopOfAPlanTakesNoMemory) {
+  if (!kCountsMalloc) GTEST_SKIP() << "the sanitizer's own allocator cannot be counted";
+  ExpectNoAllocations(Text("strategies.pipeline_data_parallel(p = 2, dp = 2, m = 4)", ""));
+}
+
+TEST(PipelineAllocation, NorDoThreadsOfFurtherStreams) {
+  if (!kCountsMalloc) GTEST_SKIP() << "the sanitizer's own allocator cannot be counted";
+  ExpectNoAllocations(Text("study",
+                           "strategy study {\n  mesh (pp = 2, dp = 2)\n  shard batch over dp\n"
+                           "  cut embed, layer, head into 2 as stage\n  split batch into 4 as mb\n"
+                           "  for s in 0..2 { place [stage = s] on pp[s] }\n"
+                           "  stream BW on side\n  stream U on third\n}\n"));
 }
 
 }  // namespace

@@ -5,6 +5,6 @@ target_link_libraries(piper_pipeline_test_support
 foreach(name
     allocation arena cuts determinism directives edges faults
     foreign layouts matrix memory numerics offload post_validation
-    pytorch random recompute rendezvous sabotage training)
+    pytorch random recompute rendezvous sabotage streams training)
   piper_add_test(pipeline_${name}_test SOURCES pipeline_${name}_test.cpp LIBS piper_pipeline_test_support)
 endforeach()

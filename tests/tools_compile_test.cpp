@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/streams_text.h"
 #include "tests/tools_process.h"
 
 namespace piper::tools {
@@ -110,6 +111,28 @@ TEST_F(ToolsCompile, ExecutablesAreBitwiseTheInterpreter) {
   EXPECT_EQ(
       Run({At("out/train"), "--sample", "20", "--resume", At("run"), "--seed", "3", "--prompt", "line"}).out,
       sample.out);
+}
+
+// Lanes on two streams that compute and one of messages, pp 2 x dp 2: the processes learn what the
+// interpreter and the reference learn, also where no message is buffered.
+TEST_F(ToolsCompile, ExecutablesRunLanesOnTwoComputeStreams) {
+  std::ofstream(At("lanes.piper")) << piper::testing::LanesText(2, 2);
+  Outcome outcome = Run({PIPER_BINARY, "run", At("lanes.piper"), "--no-timeline", "--verify"});
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  outcome = Run({PIPER_BINARY, "run", At("lanes.piper"), "--no-timeline", "--execute", "--metrics",
+                 At("interpreted.jsonl")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  outcome = Run({PIPERC_BINARY, At("lanes.piper"), "-o", At("out")});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  for (const char* rendezvous : {"0", "1"}) {
+    const std::string into = At("run") + rendezvous;
+    outcome = Run({"/usr/bin/env", std::string("PIPER_RENDEZVOUS=") + rendezvous, At("out/train"), "--quiet",
+                   "--out", into});
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const std::vector<double> losses = Losses(into + "/metrics.jsonl");
+    ASSERT_EQ(losses.size(), 3u);
+    EXPECT_EQ(losses, Losses(At("interpreted.jsonl")));
+  }
 }
 
 // Layers that are replayed, with what they keep in host memory: the processes learn what they learn without.

@@ -66,7 +66,9 @@ class CellMaker {
       }
       const size_t before = out_.cells.size();
       AddStream(stream, lanes);
-      if (out_.cells.size() > before) ++lanes;
+      if (out_.cells.size() == before) continue;
+      ++lanes;
+      out_.lane_names.push_back(stream.name);
     }
     out_.lanes = std::max(lanes, 1u);
     return std::move(out_);

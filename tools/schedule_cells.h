@@ -54,6 +54,7 @@ struct CellRow {
   std::vector<Cell> cells;  // stream by stream, each in order; the parts of a fused step stand together
   std::vector<Communication> communication;
   uint32_t lanes = 1, chunks = 1;
+  std::vector<std::string> lane_names;  // the streams
 };
 
 // `stages` names the stage copies by runtime::Task::key; an empty one: the keys are the stages. A stage that

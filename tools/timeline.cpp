@@ -40,8 +40,9 @@ struct Column {
 
 class RowPainter {
  public:
-  RowPainter(const CellRow& row, Picoseconds makespan, int width)
-      : row_(row), makespan_(std::max<Picoseconds>(makespan, 1)), width_(width) {}
+  // One lane of the row.
+  RowPainter(const CellRow& row, uint32_t lane, Picoseconds makespan, int width)
+      : row_(row), lane_(lane), makespan_(std::max<Picoseconds>(makespan, 1)), width_(width) {}
 
   std::vector<Column> Paint() {
     MeasureShares();
@@ -73,6 +74,7 @@ class RowPainter {
     std::vector<Share> shares(static_cast<size_t>(width_));
     for (size_t c = 0; c < row_.cells.size(); ++c) {
       const Cell& cell = row_.cells[c];
+      if (cell.lane != lane_) continue;
       if (cell.part != 0) continue;  // a fused step competes as its first part
       const size_t kind = Kind(cell);
       int column = static_cast<int>(static_cast<__int128>(cell.start) * width_ / makespan_);
@@ -128,6 +130,7 @@ class RowPainter {
   }
 
   const CellRow& row_;
+  uint32_t lane_;
   Picoseconds makespan_;
   int width_;
   std::vector<int64_t> owner_;
@@ -172,12 +175,21 @@ std::string RenderTimeline(const std::vector<CellRow>& rows, Picoseconds makespa
                            const TimelineOptions& options) {
   size_t label_width = 0;
   const size_t shown = std::min(rows.size(), options.max_rows);
-  for (size_t i = 0; i < shown; ++i) label_width = std::max(label_width, rows[i].label.size());
+  // A device that computes on several streams has a line for each, the first with its label.
+  const auto label_of = [&](size_t i, uint32_t lane) {
+    const CellRow& row = rows[i];
+    if (row.lanes == 1 || row.lane_names.size() != row.lanes) return lane == 0 ? row.label : "";
+    return (lane == 0 ? row.label : std::string(row.label.size(), ' ')) + " " + row.lane_names[lane];
+  };
+  for (size_t i = 0; i < shown; ++i) {
+    for (uint32_t lane = 0; lane < rows[i].lanes; ++lane)
+      label_width = std::max(label_width, label_of(i, lane).size());
+  }
   const int width = std::max(options.columns - static_cast<int>(label_width) - 3, 10);
   std::string text, drawn;
-  for (size_t i = 0; i < shown; ++i) {
-    text += fmt::format("{:<{}} |", rows[i].label, label_width);
-    const std::vector<Column> columns = RowPainter(rows[i], makespan, width).Paint();
+  const auto draw = [&](size_t i, uint32_t lane) {
+    text += fmt::format("{:<{}} |", label_of(i, lane), label_width);
+    const std::vector<Column> columns = RowPainter(rows[i], lane, makespan, width).Paint();
     for (size_t begin = 0; begin < columns.size();) {
       size_t end = begin;
       std::string run;
@@ -188,6 +200,9 @@ std::string RenderTimeline(const std::vector<CellRow>& rows, Picoseconds makespa
       begin = end;
     }
     text += "|\n";
+  };
+  for (size_t i = 0; i < shown; ++i) {
+    for (uint32_t lane = 0; lane < rows[i].lanes; ++lane) draw(i, lane);
   }
   if (shown < rows.size()) text += fmt::format("{} more rows\n", rows.size() - shown);
   const std::string right = ir::FormatTimeRounded(makespan);

@@ -45,7 +45,7 @@ struct BlockedHead {
 };
 
 struct RoleStatistics {
-  Picoseconds busy = 0;          // of compute streams
+  Picoseconds busy = 0;          // while some stream computes
   Picoseconds idle = 0;          // makespan - busy
   int64_t peak_activations = 0;  // most live (stage, microbatch) pairs: F started, last B/BW not ended
   int64_t messages = 0, message_bytes = 0;        // sent, a rank a step
@@ -65,7 +65,7 @@ struct SimulationResult {
   // With `record_log`, [role]: 2 * task where it starts, 2 * task + 1 where it ends, in the clock's order.
   // The order is one legal sequential history of the whole job.
   std::vector<std::vector<uint32_t>> log;
-  double bubble() const;  // largest idle share of a rank's compute stream
+  double bubble() const;  // largest idle share of a rank
 };
 
 struct SimulationOptions {

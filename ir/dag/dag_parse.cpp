@@ -247,7 +247,7 @@ class Parser {
       ParseAfter();
     } else if (Accept("slowdown")) {
       const NameId stream = InternName(Name()), with = InternName(Name());
-      dag_.slowdowns.push_back({stream, with, static_cast<uint32_t>(Int(1001, 2000))});
+      dag_.slowdowns.push_back({stream, with, static_cast<uint32_t>(Int(1000, 2000))});
     } else if (Accept("order")) {
       ParseOrder();
     } else if (Accept("expression")) {

@@ -48,6 +48,14 @@ void BuildContext::IndexTemplates() {
   }
 }
 
+const StreamOrder& BuildContext::ComputeOrder(size_t host) const {
+  const auto found = std::find_if(dag.orders.begin(), dag.orders.end(), [&](const StreamOrder& order) {
+    return order.group == hosts[host] && order.stream == compute_streams[0];
+  });
+  PIPER_CHECK(found != dag.orders.end(), dag.groups[hosts[host]].text);
+  return *found;
+}
+
 std::optional<Group> BuildContext::ResolveGroup(const GroupExpr& expr, SourceRange fallback, DiagKind kind) {
   SourceRange range = expr.range.valid() ? expr.range : fallback;
   const Mesh* mesh = nullptr;

@@ -4,6 +4,7 @@
 // says.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -104,9 +105,21 @@ struct BuildContext {
   std::vector<std::vector<TemplateId>> fetches;  // offload.h; [region][copy]: its [offload.in], or empty
   // differentiate.h; [region][copy]: the templates of F, BI, BW and R, or kNone.
   std::vector<std::vector<std::array<TemplateId, 4>>> compute;
+  // stream.h; those on which some F, BI, BW, R or U runs, `compute` first.
+  std::vector<NameId> compute_streams;
+  bool Computes(NameId stream) const {
+    return stream == compute_streams[0] ||
+           (compute_streams.size() > 1 &&
+            std::find(compute_streams.begin() + 1, compute_streams.end(), stream) != compute_streams.end());
+  }
   // next_step.h; per host, ascending: nodes before which the check of the step before must have happened.
   std::vector<std::vector<NodeId>> checked_before;
-  std::vector<HostOrder> host_orders;      // order.h; per host
+  std::vector<HostOrder> host_orders;  // order.h; per host
+  // timeline.h; per host, where several streams compute: what all of them run, in one legal order. Else
+  // empty.
+  std::vector<std::vector<OrderItem>> timelines;
+  // Of the stream `compute`, once stream_order.h has made it.
+  const StreamOrder& ComputeOrder(size_t host) const;
   std::vector<OrderClaim> claims;          // order.h
   std::vector<GreedyOrder> greedy_orders;  // order.h; in file order
   std::vector<FusedCost> fused_costs;      // cost.h

@@ -28,6 +28,7 @@
 #include "ir/directives/split.h"
 #include "ir/directives/stream.h"
 #include "ir/directives/stream_order.h"
+#include "ir/directives/timeline.h"
 #include "ir/directives/zero.h"
 #include "ir/model/operations.h"
 
@@ -166,6 +167,7 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   ResolveGreedy(context, marker);
   if (context.Failed()) return std::nullopt;
   CheckFusedCosts(context);
+  MergeComputeStreams(context, marker);
   BuildStreamOrders(context);
   BoundPrefetch(context);
   if (!forward_only) ApplyLimit(context);

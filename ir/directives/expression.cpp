@@ -21,21 +21,22 @@ void RecordExpression(BuildContext& context) {
   }
   if (context.forward_only) return;
   // Of each BW template: the microbatch that its order lists last, and whether that ever went back.
-  NameId compute = InternName("compute");
   std::vector<bool> back(dag.templates.size());
   std::vector<NodeId> last(dag.templates.size(), kNone);
   bool warned = false;
   for (const StreamOrder& order : dag.orders) {
-    if (order.stream != compute) continue;
+    if (!context.Computes(order.stream)) continue;
     TemplateId t = kNone;
     OriginId where = 0;
     TemplateId changed = kNone;
     std::vector<TemplateId> weights;
     for (TemplateId candidate = 0; candidate < dag.templates.size(); ++candidate) {
       const NodeTemplate& node = dag.templates[candidate];
-      if (node.kind == NodeKind::kCompute && node.pass == Pass::kBW && node.group == order.group)
+      if (node.kind == NodeKind::kCompute && node.pass == Pass::kBW && node.group == order.group &&
+          node.stream == order.stream)
         weights.push_back(candidate);
     }
+    if (weights.empty()) continue;
     // Their node ids ascend with the template: a binary search finds the template of an item, if it is a BW.
     auto find = [&](NodeId node) {
       auto after = std::upper_bound(weights.begin(), weights.end(), node,

@@ -41,26 +41,26 @@ void ApplyLimit(BuildContext& context) {
     }
     bool any = false;
     OriginId origin = dag.AddOrigin(directive.range);
-    NameId compute = InternName("compute");
-    for (const StreamOrder& order : dag.orders) {
-      if (order.stream != compute) continue;
-      for (size_t i = 0; i < order.items.size(); ++i) position[order.items[i].node] = i;
+    for (size_t h = 0; h < context.hosts.size(); ++h) {
+      const StreamOrder& order = context.ComputeOrder(h);
+      const std::vector<OrderItem>& items = context.timelines.empty() ? order.items : context.timelines[h];
+      for (size_t i = 0; i < items.size(); ++i) position[items[i].node] = i;
       std::map<std::pair<uint32_t, int32_t>, Life> lives;
       std::vector<int32_t> microbatches;
       for (const SelectorClause& clause : limit.select.any_of) {
         for (TemplateId t : context.MatchTemplates(clause)) {
           const NodeTemplate& node = dag.templates[t];
           if (node.group != order.group) continue;
-          if (node.stream != compute || node.step_level()) {
+          if (!context.Computes(node.stream) || node.step_level()) {
             diag.Error(directive.range, DiagKind::kBadLimit,
-                       fmt::format("{} does not live a microbatch long on stream compute", node.name))
+                       fmt::format("{} does not live a microbatch long on a stream that computes", node.name))
                 .Hint("limit F: its activations live until the backward pass");
             return;
           }
           // Freed by the last compute node of this host that reads what it left.
           std::vector<TemplateId> readers;
           for (TemplateId next : outgoing[t]) {
-            if (dag.templates[next].group == node.group && dag.templates[next].stream == compute &&
+            if (dag.templates[next].group == node.group && context.Computes(dag.templates[next].stream) &&
                 !dag.templates[next].step_level())
               readers.push_back(next);
           }

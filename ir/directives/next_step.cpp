@@ -86,6 +86,15 @@ void ApplyNextStepEdges(BuildContext& context) {
         }
         dag.temporal.push_back({a, b, 1, origin});
         if (dag.templates[source].kind != NodeKind::kValidate) continue;
+        if (context.compute_streams.size() > 1) {
+          diag.Error(directive.range, DiagKind::kBadEdge,
+                     fmt::format(
+                         "steps that overlap beside stream {}, which computes as well: where the check of a "
+                         "step lags behind, a device computes on one stream",
+                         NameText(context.compute_streams[1])))
+              .Hint("leave out this edge, or the `stream` line");
+          return;
+        }
         carries = true;
         for (size_t h = 0; h < context.hosts.size(); ++h) {
           if (context.hosts[h] == dag.templates[source].group) context.checked_before[h].push_back(b);

@@ -129,11 +129,11 @@ void BoundPrefetch(BuildContext& context) {
   for (const TemplateEdge& edge : dag.edges) {
     if (dag.templates[edge.from].kind == NodeKind::kPrefetch) fetched[edge.to].push_back(edge.from);
   }
-  const NameId compute = InternName("compute");
   context.ForEach<OffloadDirective>([&](const Directive& directive, const OffloadDirective& offload) {
     const OriginId origin = dag.AddOrigin(directive.range);
-    for (const StreamOrder& order : dag.orders) {
-      if (order.stream != compute) continue;
+    for (size_t h = 0; h < context.hosts.size(); ++h) {
+      const std::vector<OrderItem>& items =
+          context.timelines.empty() ? context.ComputeOrder(h).items : context.timelines[h];
       struct Arrival {
         size_t start;  // of the first reader, or of the fused node that holds it
         std::vector<NodeId> copies;
@@ -142,16 +142,16 @@ void BoundPrefetch(BuildContext& context) {
       std::map<std::pair<uint32_t, int32_t>, size_t> index;  // (unit, microbatch) -> arrival
       std::set<NodeId> seen;
       size_t begin = 0;
-      for (size_t i = 0; i < order.items.size(); ++i) {
-        const OrderItem& item = order.items[i];
-        if (i == 0 || item.atomic == kNone || item.atomic != order.items[i - 1].atomic) begin = i;
+      for (size_t i = 0; i < items.size(); ++i) {
+        const OrderItem& item = items[i];
+        if (i == 0 || item.atomic == kNone || item.atomic != items[i - 1].atomic) begin = i;
         const TemplateId t = dag.TemplateOf(item.node);
         if (fetched[t].empty()) continue;
         const int32_t mb = dag.templates[t].mb_begin + static_cast<int32_t>(item.node - dag.first_node[t]);
         for (TemplateId from : fetched[t]) {
           const NodeTemplate& copy = dag.templates[from];
           if (context.offload.owner[copy.region] != &directive || mb < copy.mb_begin || mb >= copy.mb_end ||
-              copy.stream == compute)  // there it stands where it is needed
+              context.Computes(copy.stream))  // there it stands where it is needed
             continue;
           const NodeId id = dag.first_node[from] + static_cast<NodeId>(mb - copy.mb_begin);
           if (!seen.insert(id).second) continue;
@@ -162,10 +162,13 @@ void BoundPrefetch(BuildContext& context) {
       }
       const auto ahead = static_cast<size_t>(offload.prefetch);
       for (size_t i = ahead; i < arrivals.size(); ++i) {
-        const size_t start = arrivals[i - ahead].start;
-        if (start == 0) continue;
+        // What stands before that reader on its stream.
+        const NameId stream = dag.templates[dag.TemplateOf(items[arrivals[i - ahead].start].node)].stream;
+        size_t before = arrivals[i - ahead].start;
+        while (before > 0 && dag.templates[dag.TemplateOf(items[before - 1].node)].stream != stream) --before;
+        if (before == 0) continue;
         for (NodeId copy : arrivals[i].copies)
-          dag.temporal.push_back({order.items[start - 1].node, copy, 0, origin});
+          dag.temporal.push_back({items[before - 1].node, copy, 0, origin});
       }
     }
   });

@@ -22,7 +22,7 @@ bool IsBackward(const NodeTemplate& node) {
 
 bool IsWholeBackward(const NodeTemplate& input, const NodeTemplate& weight) {
   return IsBackward(input) && IsBackward(weight) && input.pass == Pass::kBI && weight.pass == Pass::kBW &&
-         input.region == weight.region && input.copy == weight.copy;
+         input.region == weight.region && input.copy == weight.copy && input.stream == weight.stream;
 }
 
 // What a step `name = index, ..` lists for one microbatch, whichever it is: found once, then only looked up.
@@ -232,6 +232,15 @@ class OrderReader {
     if (stream != compute_) {
       ReportOnce(fmt::format("`greedy(..)` on stream {}: it orders F, BI and BW", NameText(stream)),
                  "list it under compute; other streams follow", {}, "");
+      return;
+    }
+    if (context_.compute_streams.size() > 1) {
+      ReportOnce(
+          fmt::format("`greedy(..)` beside stream {}, which computes as well",
+                      NameText(context_.compute_streams[1])),
+          "it finds the order of one compute stream a group: list the steps, or leave out the `stream` "
+          "line",
+          {}, "");
       return;
     }
     if (greedy_.valid()) {
@@ -543,14 +552,24 @@ class OrderReader {
     return result_->streams.back();
   }
 
-  // Every F, BI, BW of the host is listed, if its compute stream is ordered at all.
+  // This order lists steps of a stream.
+  bool Orders(NameId stream) const {
+    return std::any_of(result_->streams.begin(), result_->streams.end(),
+                       [&](const ListedStream& l) { return l.stream == stream; });
+  }
+
+  // Every F, BI, BW of the host is listed, if its stream is ordered at all.
   void CheckComplete() {
     barrier_.clear();
     crossed_.clear();
     last_of_pair_.clear();
-    bool ordered = std::any_of(result_->streams.begin(), result_->streams.end(),
-                               [&](const ListedStream& l) { return l.stream == compute_; });
+    const std::vector<NameId>& streams = context_.compute_streams;
+    const bool ordered = std::any_of(streams.begin(), streams.end(), [&](NameId s) { return Orders(s); });
     if (!ordered || reports_ > 0) return;
+    const bool all = std::all_of(streams.begin(), streams.end(), [&](NameId s) { return Orders(s); });
+    const auto counts = [&](const NodeTemplate& node) {
+      return node.kind == NodeKind::kCompute && node.pass != Pass::kR && (all || Orders(node.stream));
+    };
     if (greedy_.valid()) {
       const std::vector<OrderItem>& beside = Listed(compute_).items;
       const OriginId origin = beside.empty() ? foreign_origin_ : beside[0].origin;
@@ -564,7 +583,7 @@ class OrderReader {
       return;
     }
     const bool complete = std::all_of(templates_.begin(), templates_.end(), [&](TemplateId t) {
-      if (dag_.templates[t].kind != NodeKind::kCompute || dag_.templates[t].pass == Pass::kR) return true;
+      if (!counts(dag_.templates[t])) return true;
       const auto first = listed_.begin() + dag_.first_node[t], end = listed_.begin() + dag_.first_node[t + 1];
       return std::find(first, end, 0u) == end;
     });
@@ -579,7 +598,7 @@ class OrderReader {
     std::map<std::tuple<int64_t, int32_t, Pass>, Left> steps;  // by stage, microbatch, pass
     for (TemplateId t : templates_) {
       const NodeTemplate& node = dag_.templates[t];
-      if (node.kind != NodeKind::kCompute || node.pass == Pass::kR) continue;
+      if (!counts(node)) continue;
       for (NodeId id = dag_.first_node[t]; id < dag_.first_node[t + 1]; ++id) {
         Left& left = steps[{StageOf(node), Microbatch(t, id), node.pass}];
         ++left.nodes;
@@ -606,7 +625,7 @@ class OrderReader {
       }
       for (TemplateId t : templates_) {
         const NodeTemplate& node = dag_.templates[t];
-        if (node.kind != NodeKind::kCompute || node.pass != pass || StageOf(node) != stage) continue;
+        if (!counts(node) || node.pass != pass || StageOf(node) != stage) continue;
         if (mb < node.mb_begin || mb >= node.mb_end) continue;
         NodeId id = dag_.first_node[t] + static_cast<NodeId>(mb - node.mb_begin);
         if (listed_[id] != 0 || ++missing > kShown) continue;
@@ -669,8 +688,11 @@ class OrderReader {
       else if (id + distance < dag_.first_node[t + 1] && listed_[id + distance] != 0)
         near = id + distance;
     }
-    auto error = diag_.Error(directive_->range, DiagKind::kOrderMissing,
-                             fmt::format("the order on {} leaves out {}", dag_.groups[host_].text, name));
+    auto error = diag_.Error(
+        directive_->range, DiagKind::kOrderMissing,
+        fmt::format(
+            "the order on {} leaves out {}{}", dag_.groups[host_].text, name,
+            dag_.templates[t].stream == compute_ ? "" : " of stream " + NameText(dag_.templates[t].stream)));
     if (const SourceRange elsewhere = ListedElsewhere(t, Microbatch(t, id)); elsewhere.valid())
       error.Note(elsewhere, "another order lists it here, which does not make it run there");
     if (near != id) {
@@ -774,7 +796,7 @@ void ApplyOrder(BuildContext& context, AtomicMarker& marker) {
     std::vector<TemplateId> forward, backward;
     for (TemplateId t = 0; t < dag.templates.size(); ++t) {
       if (dag.templates[t].group != context.hosts[index] || dag.templates[t].kind != NodeKind::kCompute ||
-          dag.templates[t].pass == Pass::kR)
+          dag.templates[t].pass == Pass::kR || dag.templates[t].stream != compute)
         continue;
       (dag.templates[t].pass == Pass::kF ? forward : backward)
           .push_back(t);  // backward ones were made last region first

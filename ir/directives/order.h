@@ -7,7 +7,7 @@
 // reverse model order with BI then BW a region. Where one step holds both, a region's BI and BW are a whole
 // B: one atomic node, whose results leave at its end. `fused(f, b)` makes one atomic node of all of its
 // parts. `lanes` lists steps per stream; `barrier` makes what a group listed before it precede what it lists
-// after, across its streams. Every F, BI, BW of an ordered compute stream is listed exactly once; what else
+// after, across its streams. Every F, BI, BW of an ordered stream is listed exactly once; what else
 // runs there attaches to its neighbours (stream_order.h). A group of several hosts gives each its own part.
 // A step that selects nothing here but nodes of other groups claims where they stand (foreign_steps.h).
 #pragma once

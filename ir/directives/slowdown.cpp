@@ -54,7 +54,10 @@ void ApplySlowdown(BuildContext& context) {
       return;
     }
     const auto thousandths = static_cast<uint32_t>(std::lround(slowdown.factor * 1000));
-    if (thousandths > 1000)
+    // Two streams that compute share the compute units unless something else is said of them.
+    const bool compute =
+        context.Computes(InternName(slowdown.stream)) && context.Computes(InternName(slowdown.with));
+    if (thousandths > 1000 || compute)
       dag.slowdowns.push_back({InternName(slowdown.stream), InternName(slowdown.with), thousandths});
   });
 }

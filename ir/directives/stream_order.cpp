@@ -33,7 +33,8 @@ class StreamOrders {
         dag_(context.dag),
         compute_(InternName("compute")),
         send_(InternName("send")),
-        recv_(InternName("recv")) {}
+        recv_(InternName("recv")),
+        several_(!context.timelines.empty()) {}
 
   void Run() {
     IndexEdges();
@@ -86,7 +87,7 @@ class StreamOrders {
     listed_nodes_.resize(context_.hosts.size());
     for (size_t h = 0; h < context_.hosts.size(); ++h) {
       for (const ListedStream& stream : context_.host_orders[h].streams) {
-        if (stream.stream != compute_) continue;
+        if (!context_.Computes(stream.stream)) continue;
         // Compute passes are listed completely; only what else is listed matters here.
         TemplateId last = kNone;
         for (const OrderItem& item : stream.items) {
@@ -103,10 +104,11 @@ class StreamOrders {
 
   // F, BI, BW with accumulates and loss folds; positions of all of them.
   void LayCompute(size_t h) {
-    const ListedStream* given = nullptr;
+    const std::vector<OrderItem>* given = nullptr;
     for (const ListedStream& listed : context_.host_orders[h].streams) {
-      if (listed.stream == compute_) given = &listed;
+      if (listed.stream == compute_) given = &listed.items;
     }
+    if (several_) given = &context_.timelines[h];
     PIPER_CHECK(given != nullptr);
     std::vector<OrderItem>& items = compute_orders_[h];
     std::vector<int64_t> remaining(dag_.templates.size());
@@ -114,7 +116,7 @@ class StreamOrders {
     for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
       const NodeTemplate& node = dag_.templates[t];
       remaining[t] = node.node_count();
-      if (node.group == context_.hosts[h] && node.stream == compute_) here += node.node_count();
+      if (node.group == context_.hosts[h] && context_.Computes(node.stream)) here += node.node_count();
     }
     items.reserve(static_cast<size_t>(here));
     // A loss fold waits until the atomic node that holds its last F is complete.
@@ -125,20 +127,20 @@ class StreamOrders {
       folds.clear();
     };
     TemplateId t = kNone;
-    for (size_t i = 0; i < given->items.size(); ++i) {
-      const OrderItem& item = given->items[i];
+    for (size_t i = 0; i < given->size(); ++i) {
+      const OrderItem& item = (*given)[i];
       if (t == kNone || item.node < dag_.first_node[t] || item.node >= dag_.first_node[t + 1])
         t = FindTemplate(item.node);
       const NodeTemplate& node = dag_.templates[t];
+      atomic_stream_ = node.stream;
       if (item.atomic == kNone || item.atomic != atomic) {
         flush();
         if (replays_) {
           size_t end = i + 1;
-          while (item.atomic != kNone && end < given->items.size() && given->items[end].atomic == item.atomic)
-            ++end;
+          while (item.atomic != kNone && end < given->size() && (*given)[end].atomic == item.atomic) ++end;
           ++atomic_serial_;
-          for (size_t k = i; k < end; ++k) atomic_of_[given->items[k].node] = atomic_serial_;
-          for (size_t k = i; k < end; ++k) LayReplays(h, given->items[k].node, kNone, &items);
+          for (size_t k = i; k < end; ++k) atomic_of_[(*given)[k].node] = atomic_serial_;
+          for (size_t k = i; k < end; ++k) LayReplays(h, (*given)[k].node, kNone, &items);
         }
       }
       // Within the atomic node stand those that wait for another part of it.
@@ -176,7 +178,8 @@ class StreamOrders {
       if (atomic == kNone && WaitsForThisAtomic(before, mb)) continue;
       replay_laid_[id] = true;
       LayReplays(h, id, atomic, items);
-      items->push_back({id, 0, atomic});
+      // On a stream of its own it is no part of the node.
+      items->push_back({id, 0, replay.stream == atomic_stream_ ? atomic : kNone});
     }
   }
 
@@ -198,7 +201,8 @@ class StreamOrders {
   void LayPredecessors(size_t h, TemplateId t, std::vector<OrderItem>* items) {
     for (TemplateId before : incoming_[t]) {
       const NodeTemplate& node = dag_.templates[before];
-      if (!node.step_level() || listed_[before] || node.stream != compute_ || node.group != context_.hosts[h])
+      if (!node.step_level() || listed_[before] || !context_.Computes(node.stream) ||
+          node.group != context_.hosts[h])
         continue;
       if (node.kind == NodeKind::kLossFold) continue;
       LayPredecessors(h, before, items);
@@ -229,12 +233,12 @@ class StreamOrders {
     for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
       const NodeTemplate& node = dag_.templates[t];
       if (!node.step_level()) {
-        if (node.stream != compute_) continue;
+        if (!context_.Computes(node.stream)) continue;
         for (NodeId id = dag_.first_node[t]; id < dag_.first_node[t + 1]; ++id)
           readiness_[t] = std::max(readiness_[t], end_[id]);
         continue;
       }
-      if (node.stream == compute_ && (laid || node.kind == NodeKind::kLossFold))
+      if (context_.Computes(node.stream) && (laid || node.kind == NodeKind::kLossFold))
         readiness_[t] = end_[dag_.first_node[t]];
       // Step-level nodes are made after what they wait for, so ids are a topological order.
       for (TemplateId before : incoming_[t]) {
@@ -249,7 +253,8 @@ class StreamOrders {
     std::vector<std::tuple<int, uint32_t, TemplateId>> tail;
     for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
       const NodeTemplate& node = dag_.templates[t];
-      if (!node.step_level() || node.stream != compute_ || node.group != context_.hosts[h] || listed_[t])
+      if (!node.step_level() || !context_.Computes(node.stream) || node.group != context_.hosts[h] ||
+          listed_[t])
         continue;
       if (node.kind == NodeKind::kAccumulate) tail.emplace_back(0, readiness_[t], t);
       if (node.kind == NodeKind::kNorm) tail.emplace_back(1, readiness_[t], t);
@@ -351,6 +356,7 @@ class StreamOrders {
     }
     send_edges(INT64_MAX);
     for (auto& [peer, nodes] : sent_[h]) {
+      if (!elsewhere_[h].empty()) FollowListed(h, &nodes);
       NameId text = InternName(dag_.groups[context_.hosts[peer]].text);
       std::vector<OrderItem> items;
       items.reserve(nodes.size());
@@ -369,6 +375,25 @@ class StreamOrders {
           for (size_t i = 0; i < nodes.size(); ++i) nodes[i] = queue.items[i].node;
         }
       }
+    }
+  }
+
+  // The sends to a peer that `stream` moved and an order lists take the listed order, so that the receiver
+  // posts in that.
+  void FollowListed(size_t h, std::vector<NodeId>* nodes) {
+    for (const ListedStream& listed : context_.host_orders[h].streams) {
+      if (listed.stream == send_) continue;
+      std::vector<size_t> places;
+      Queue queue;
+      for (size_t i = 0; i < nodes->size(); ++i) {
+        if (dag_.templates[FindTemplate((*nodes)[i])].stream != listed.stream) continue;
+        places.push_back(i);
+        queue.items.push_back({(*nodes)[i], 0, kNone});
+      }
+      if (places.size() < 2) continue;
+      Merge(listed, &queue);
+      PIPER_CHECK(queue.items.size() == places.size());
+      for (size_t i = 0; i < places.size(); ++i) (*nodes)[places[i]] = queue.items[i].node;
     }
   }
 
@@ -394,7 +419,8 @@ class StreamOrders {
     const NodeTemplate& what = dag_.templates[t];
     const int64_t last = static_cast<int64_t>(compute_orders_[h].size()) - 1;
     const int32_t mb = what.mb_begin + static_cast<int32_t>(node - dag_.first_node[t]);
-    if (what.stream == compute_ && what.group == context_.hosts[h] && !IsMessage(what)) return end_[node];
+    if (context_.Computes(what.stream) && what.group == context_.hosts[h] && !IsMessage(what))
+      return end_[node];
     if (what.kind == NodeKind::kRecv) {
       const int64_t first = FirstReader(t, node, mb);
       return std::min(first, last + 1) - 1;
@@ -420,7 +446,7 @@ class StreamOrders {
     int64_t first = INT64_MAX;
     for (TemplateId reader : outgoing_[t]) {
       const NodeTemplate& n = dag_.templates[reader];
-      if (mb < n.mb_begin || mb >= n.mb_end || n.stream != compute_) continue;
+      if (mb < n.mb_begin || mb >= n.mb_end || !context_.Computes(n.stream)) continue;
       first =
           std::min<int64_t>(first, begin_[dag_.first_node[reader] + static_cast<NodeId>(mb - n.mb_begin)]);
     }
@@ -428,7 +454,7 @@ class StreamOrders {
     if (after == after_edge_.end()) return first;
     for (NodeId reader : after->second) {
       const NodeTemplate& n = dag_.templates[dag_.TemplateOf(reader)];
-      if (n.stream == compute_ && n.group == dag_.templates[t].group)
+      if (context_.Computes(n.stream) && n.group == dag_.templates[t].group)
         first = std::min<int64_t>(first, begin_[reader]);
     }
     return first;
@@ -501,7 +527,7 @@ class StreamOrders {
       return std::tuple(a.second.key, a.second.tie) < std::tuple(b.second.key, b.second.tie);
     });
     for (const auto& [stream, placed] : elsewhere_[h]) {
-      if (stream != compute_) QueueOf(h, stream, 0).items.push_back({placed.node, 0, kNone});
+      if (!context_.Computes(stream)) QueueOf(h, stream, 0).items.push_back({placed.node, 0, kNone});
     }
     for (Queue& queue : queues_[h]) {
       if (queue.stream == send_ || queue.stream == recv_) continue;
@@ -537,13 +563,14 @@ class StreamOrders {
   void MergeIntoCompute(size_t h) {
     std::vector<Placed> here;
     for (const auto& [stream, placed] : elsewhere_[h]) {
-      if (stream != compute_ || listed_nodes_[h].count(placed.node)) continue;
+      if (!context_.Computes(stream) || listed_nodes_[h].count(placed.node)) continue;
       Placed copy = placed;
       if (copy.key >= INT64_MAX / 2) {
         TemplateId t = dag_.TemplateOf(copy.node);
         int64_t first = static_cast<int64_t>(compute_orders_[h].size());
         for (TemplateId reader : outgoing_[t]) {
-          if (dag_.templates[reader].group == context_.hosts[h] && dag_.templates[reader].stream == compute_)
+          if (dag_.templates[reader].group == context_.hosts[h] &&
+              context_.Computes(dag_.templates[reader].stream))
             first = std::min<int64_t>(first, begin_[dag_.first_node[reader]]);
         }
         copy.key = 2 * first;
@@ -597,11 +624,23 @@ class StreamOrders {
 
   void Emit() {
     for (size_t h = 0; h < context_.hosts.size(); ++h) {
-      OriginId origin = 0;
-      for (const ListedStream& listed : context_.host_orders[h].streams) {
-        if (listed.stream == compute_) origin = listed.origin;
+      for (NameId stream : context_.compute_streams) {
+        OriginId origin = 0;
+        for (const ListedStream& listed : context_.host_orders[h].streams) {
+          if (listed.stream == stream) origin = listed.origin;
+        }
+        std::vector<OrderItem> items;
+        if (several_) {
+          for (const OrderItem& item : compute_orders_[h]) {
+            if (dag_.templates[FindTemplate(item.node)].stream == stream) items.push_back(item);
+          }
+          if (items.empty() && stream != compute_) continue;
+        } else {
+          items = std::move(compute_orders_[h]);
+        }
+        dag_.orders.push_back({context_.hosts[h], stream, 0, std::move(items), origin});
       }
-      dag_.orders.push_back({context_.hosts[h], compute_, 0, std::move(compute_orders_[h]), origin});
+      if (several_) context_.timelines[h] = std::move(compute_orders_[h]);
       std::stable_sort(queues_[h].begin(), queues_[h].end(), [&](const Queue& a, const Queue& b) {
         return std::tuple(a.stream != send_, a.stream != recv_) <
                std::tuple(b.stream != send_, b.stream != recv_);
@@ -641,6 +680,7 @@ class StreamOrders {
   BuildContext& context_;
   Dag& dag_;
   const NameId compute_, send_, recv_;
+  const bool several_;  // streams of a device compute: what is called its compute order is their timeline
   std::vector<std::vector<TemplateId>> incoming_, outgoing_;
   std::vector<size_t> host_index_;  // per group
   std::vector<bool> listed_;        // per template: a compute order lists some of it (F, BI, BW aside)
@@ -660,6 +700,7 @@ class StreamOrders {
   std::vector<uint32_t>
       atomic_of_;               // likewise: serial number of the atomic node or single item that lists it
   uint32_t atomic_serial_ = 0;  // of the one being laid
+  NameId atomic_stream_ = 0;    // that it is on
 };
 
 }  // namespace

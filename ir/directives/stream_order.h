@@ -5,6 +5,9 @@
 //          send>pp[1]: in the order of their producers; recv<pp[0] on pp[1]: in the sender's order
 //          reduce: this host's own by readiness, then those that span hosts in one order that all hosts share
 //
+// Where a device computes on several streams, its compute order is here their timeline (timeline.h), and each
+// stream gets its nodes of it.
+//
 // Compute: an R stands right before the first node that reads what it makes, or before the fused node that
 // holds it; accumulates follow their BW, the loss fold the last F that it reads, tied sums, norms, clipping
 // and updates the rest (updates by readiness). On a stream of their own choice (`stream`) messages and

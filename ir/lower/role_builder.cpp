@@ -185,7 +185,7 @@ Maker RoleBuilder::MakerFor(const Local& reader, RegionId producer) const {
   return Maker::kForward;
 }
 
-uint32_t RoleBuilder::ClassOfValue(ValueId value, Maker maker) {
+uint32_t RoleBuilder::ClassOfValue(ValueId value, Maker maker, NameId stream) {
   const Value& what = graph_.values[value];
   SlotClass fresh;
   fresh.bytes = what.type.bytes();
@@ -198,7 +198,7 @@ uint32_t RoleBuilder::ClassOfValue(ValueId value, Maker maker) {
     fresh.input = what.index;
     fresh.kind = BufferKind::kInput;
     fresh.name = context_.job->Intern(graph_.inputs[what.index].name);
-    return Intern({KeyKind::kInput, what.index, 0}, fresh);
+    return Intern({KeyKind::kInput, what.index, stream}, fresh);
   }
   const Key key{KeyKind::kValue, value, 0, maker};
   if (auto found = class_index_.find(key); found != class_index_.end()) return found->second;
@@ -238,7 +238,7 @@ uint32_t RoleBuilder::ClassOf(const Formal& formal, const Local& local) {
     case FormalKind::kValue:
     case FormalKind::kOutput: {
       const size_t before = classes_.size();
-      const uint32_t slot_class = ClassOfValue(formal.value, maker);
+      const uint32_t slot_class = ClassOfValue(formal.value, maker, local.node->stream);
       if (classes_.size() > before && classes_[slot_class].input == kNone &&
           formal.kind == FormalKind::kOutput) {
         classes_[slot_class].name = named(formal.name);

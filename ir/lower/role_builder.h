@@ -95,7 +95,9 @@ class RoleBuilder {
   void BindBody(Local& local);
   void BindOthers(Local& local);
   uint32_t ClassOf(const Formal& formal, const Local& local);
-  uint32_t ClassOfValue(ValueId value, Maker maker = Maker::kForward);
+  // `stream`: of the reader; each stream loads the batch fields that it reads, so that none waits for
+  // another.
+  uint32_t ClassOfValue(ValueId value, Maker maker = Maker::kForward, NameId stream = 0);
   // Whose bytes of a region's values a template of this role reads: its data edges say it.
   Maker MakerFor(const Local& reader, RegionId producer) const;
   uint32_t Intern(const Key& key, const SlotClass& fresh);

@@ -271,7 +271,8 @@ void RoleBuilder::EmitStreams() {
         }
       }
       EmitItem(item);
-      if (out_.tasks.size() > stream.first_task && out_.tasks.back().kind == TaskKind::kCompute)
+      if (out_.tasks.size() > stream.first_task &&
+          (out_.tasks.back().kind == TaskKind::kCompute || out_.tasks.back().kind == TaskKind::kUpdate))
         stream.computes = 1;
     }
     atomic_ = kNone;
