@@ -236,7 +236,8 @@ class Play {
   void LayLists() {
     std::map<Operation, std::pair<int, int>> position;  // of an operation: (item, place within)
     std::map<std::pair<int, std::string>, std::vector<std::pair<int, int>>>
-        listed;  // (rank, stream): (message, line)
+        listed;                                       // (rank, stream): (message, line)
+    std::map<int, std::vector<int>> sent_on_compute;  // by rank
     for (const auto& [rank, order] : strategy_.orders) {
       const int compute = NewList();
       compute_[rank] = compute;
@@ -259,6 +260,7 @@ class Play {
           for (int message : named) {
             if (stream == "compute") {
               AddMessage(message, step.parts[0].end == "send", step.line, compute);
+              if (step.parts[0].end == "send") sent_on_compute[rank].push_back(message);
             } else {
               listed[{rank, stream}].push_back({message, step.line});
             }
@@ -302,6 +304,15 @@ class Play {
         std::stable_sort(pair.begin(), pair.end(), [&](int a, int b) {
           return Sent(messages_[a], position) < Sent(messages_[b], position);
         });
+        // Sends that were moved to a stream and are listed there: the receiver posts in that order.
+        if (const std::string& stream = StreamOf(true); stream != "send") {
+          std::vector<int> in_order = stream == "compute" ? sent_on_compute[from] : std::vector<int>();
+          for (const auto& [message, line] : listed[{from, stream}]) in_order.push_back(message);
+          std::erase_if(in_order, [&](int message) {
+            return messages_[message].from != from || messages_[message].to != to;
+          });
+          if (in_order.size() == pair.size()) pair = in_order;
+        }
         for (bool sends : {true, false}) {
           if (StreamOf(sends) != (sends ? "send" : "recv")) continue;
           const auto& list = listed[{sends ? from : to, sends ? "send" : "recv"}];
