@@ -30,6 +30,7 @@ class GradientCheck {
   bool Run() {
     size_t before = diag_.error_count();
     Index();
+    CheckScales();
     CheckLoss();
     if (!dag_.forward_only) {
       CheckClip();
@@ -444,6 +445,27 @@ class GradientCheck {
     return true;
   }
 
+  // Nodes that neither add nor apply gradients: what they pass on must be what they got.
+  void CheckScales() {
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      if (node.scale == 1) continue;
+      switch (node.kind) {
+        case NodeKind::kAccumulate:
+        case NodeKind::kReduce:
+        case NodeKind::kAllReduce:
+        case NodeKind::kUpdate:
+        case NodeKind::kClip:
+        case NodeKind::kValidate:
+        case NodeKind::kNorm:
+        case NodeKind::kLossFold:
+          break;  // where they count
+        default:
+          ScaleError(t);
+      }
+    }
+  }
+
   // Reductions without gradients: of loss folds, and of norms.
   void CheckLoss() {
     std::vector<TemplateId> folds, reduces;
@@ -544,6 +566,22 @@ class GradientCheck {
       if (users_[p].empty() || counted.count(p)) continue;
       diag_.Error(regions_.graph.parameters[p].range, DiagKind::kGradientMissing,
                   fmt::format("the norm leaves out {}", ParameterName(p)));
+      return;
+    }
+    // A host takes its part of the norm, scales its gradients and saves its copy once: two clips would scale
+    // twice.
+    std::map<std::pair<NodeKind, GroupId>, TemplateId> once;
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      if (node.kind != NodeKind::kNorm && node.kind != NodeKind::kClip && node.kind != NodeKind::kSave)
+        continue;
+      auto [first, fresh] = once.try_emplace({node.kind, node.group}, t);
+      if (fresh) continue;
+      diag_
+          .Error(Origin(t), DiagKind::kGradientDouble,
+                 fmt::format("'{}' does again what '{}' does", node.name, dag_.templates[first->second].name))
+          .Note(Origin(first->second), "the first one is here")
+          .Hint(fmt::format("once is right on {}", GroupName(node.group)));
       return;
     }
     std::set<TemplateId> totals;
