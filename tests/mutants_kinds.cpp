@@ -509,7 +509,7 @@ void Disturb(std::vector<Listed>* steps, const std::function<bool(const Listed&)
   if (what == 0) {
     (*steps)[static_cast<size_t>(at)].touched = true;
     steps->insert(steps->begin() + random.Below(steps->size() + 1), step);
-  } else if (what == 1 && may_drop) {
+  } else if (what == 1 && may_drop && step.parts.size() == 1) {
     steps->erase(steps->begin() + at);
   } else if (what == 2 && may_drop && at + 1 < static_cast<int>(steps->size())) {
     const std::vector<Part> next = (*steps)[static_cast<size_t>(at) + 1].parts;
@@ -524,6 +524,30 @@ void Disturb(std::vector<Listed>* steps, const std::function<bool(const Listed&)
   } else {
     steps->erase(steps->begin() + at);
     steps->insert(steps->begin() + random.Below(steps->size() + 1), step);
+  }
+}
+
+// Every BW on a stream of its own, in the order of the backward steps; what is left of a fused step stays
+// one.
+void PutBeside(Study* study) {
+  study->streams.push_back({"BW", "side"});
+  for (RankOrder& order : study->orders) {
+    std::vector<Listed> kept, beside;
+    for (Listed step : order.compute()) {
+      std::vector<Part> parts;
+      for (Part part : step.parts) {
+        if (part.pass == "B" || part.pass == "BW") {
+          beside.push_back({{{"BW", part.stage, part.dir, part.mb}}, "", false});
+          if (part.pass == "BW") continue;
+          part.pass = "BI";
+        }
+        parts.push_back(part);
+      }
+      step.parts = parts;
+      if (!parts.empty()) kept.push_back(step);
+    }
+    order.compute() = kept;
+    order.streams.push_back({"side", beside});
   }
 }
 
@@ -544,6 +568,8 @@ Study Decorate(const Study& good, Kind kind, Random& random) {
     const bool by_stage = study.offload.find("stage") != std::string::npos;
     study.offload += " to host { prefetch " + std::to_string(random.Between(by_stage ? 0 : 1, 3)) + " }";
     ListCopies(&study, random.Chance(4));
+  } else if (kind == Kind::kSide) {
+    PutBeside(&study);
   } else if (kind == Kind::kLimit) {
     AddLimits(&study, 0, 1, random);
   } else if (kind == Kind::kLanes || kind == Kind::kBarrier) {
@@ -568,7 +594,8 @@ const char* KindName(Kind kind) {
                                       "lanes",
                                       "barriers",
                                       "recompute listed",
-                                      "offload listed"};
+                                      "offload listed",
+                                      "BW beside"};
   return names[static_cast<int>(kind)];
 }
 
@@ -652,6 +679,24 @@ Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, ui
         const auto stream =
             static_cast<size_t>(random.Between(1, static_cast<int>(order.streams.size()) - 1));
         Disturb(&order.streams[stream].steps, any, false, random);
+      }
+      break;
+    case Kind::kSide:
+      mutant.study = Decorate(good, kind, random);
+      for (int times = random.Between(1, 2); times > 0; --times) {
+        RankOrder& order = mutant.study.orders[AnyRank(good, random)];
+        const auto any = [](const Listed&) { return true; };
+        std::vector<Listed>& from = order.streams[static_cast<size_t>(random.Below(2))].steps;
+        if (!random.Chance(5)) {
+          Disturb(&from, any, false, random);
+          continue;
+        }
+        // To the other stream.
+        std::vector<Listed>& to = order.streams[&from == &order.compute() ? 1 : 0].steps;
+        const int at = random.Below(from.size());
+        from[static_cast<size_t>(at)].touched = true;
+        to.insert(to.begin() + random.Below(to.size() + 1), from[static_cast<size_t>(at)]);
+        from.erase(from.begin() + at);
       }
       break;
   }

@@ -5,6 +5,7 @@
 
 #include "tests/mutants_cycles.h"
 #include "tests/mutants_items.h"
+#include "tests/mutants_layout.h"
 #include "tests/mutants_program.h"
 
 namespace piper::mutants {
@@ -12,17 +13,12 @@ namespace {
 
 // ---- the step
 
-class Play {
+class Play : private Layout {
  public:
-  Play(const Strategy& strategy, const Chain& chain) : strategy_(strategy), chain_(chain) {}
+  Play(const Strategy& strategy, const Chain& chain) : Layout(strategy, chain) {}
 
   Verdict Run() {
-    int unit = 0;
-    for (size_t stage = 0; stage < strategy_.units_of_stage.size(); ++stage) {
-      for (int i = 0; i < strategy_.units_of_stage[stage]; ++i, ++unit)
-        stage_of_.push_back(static_cast<int>(stage));
-    }
-    if (unit != chain_.size()) return Wrong({}, "the cut does not cover the chain");
+    if (!covers()) return Wrong({}, "the cut does not cover the chain");
     if (!Account()) return verdict_;
     CheckDistances();
     FindMessages();
@@ -30,6 +26,9 @@ class Play {
     LayLists();
     LayCopies();
     if (strategy_.carried) LayValidation();
+    if (strategy_.carried && strategy_.streams.count("BW") > 0)
+      Wrong({strategy_.streams.at("BW").second, strategy_.carried_line},
+            "steps overlap with one stream only");
     AddEdges();
     AddBarriers();
     if (strategy_.offload.line > 0) BoundCopies();
@@ -59,47 +58,6 @@ class Play {
     if (verdict_.why.empty()) verdict_.why = std::move(why);
     return verdict_;
   }
-  const Place* PlaceOf(int stage, int mb) const {
-    for (const Place& place : strategy_.places) {
-      if (place.stage == stage && (place.dir < 0 || place.dir == mb / strategy_.microbatches_a_direction))
-        return &place;
-    }
-    return nullptr;
-  }
-  int RankOf(int unit, int mb) const { return PlaceOf(stage_of_[unit], mb)->rank; }
-  bool HasInputPass(int unit) const { return !chain_.units[unit].inputs.empty(); }
-  std::string Name(const Operation& o) const {
-    return std::string(kPassNames[o.pass]) + " " + chain_.units[o.unit].region + " mb " +
-           std::to_string(o.mb);
-  }
-
-  bool Names(const Claimed& claimed, int unit) const {
-    if (claimed.line == 0 || (claimed.units_only && chain_.units[unit].region == "ramp")) return false;
-    return stage_of_[unit] >= claimed.begin && stage_of_[unit] < claimed.end;
-  }
-  static bool IsCopy(const Selected& s) { return s.end == "offload.out" || s.end == "offload.in"; }
-
-  // The operations of one selector, in the order in which a step does them: F up the chain, B down it, a
-  // unit's BI and BW of a whole B as one.
-  std::vector<std::vector<Operation>> Expand(const Selected& s) const {
-    std::vector<std::vector<Operation>> groups;
-    const int mb = s.dir * strategy_.microbatches_a_direction + s.mb;
-    for (int i = 0; i < chain_.size(); ++i) {
-      const bool down = s.pass == "B" || s.pass == "BI" || s.pass == "BW";
-      const int unit = down ? chain_.size() - 1 - i : i;
-      if (stage_of_[unit] != s.stage) continue;
-      std::vector<Operation> group;
-      if (s.pass == "F") group.push_back({kForward, unit, mb});
-      if ((s.pass == "B" || s.pass == "BI") && HasInputPass(unit)) group.push_back({kInput, unit, mb});
-      if (s.pass == "B" || s.pass == "BW") group.push_back({kWeight, unit, mb});
-      if (s.pass == "R" && Names(strategy_.recompute, unit)) group.push_back({kReplay, unit, mb});
-      if (s.end == "offload.out" && Names(strategy_.offload, unit)) group.push_back({kOut, unit, mb});
-      if (s.end == "offload.in" && Names(strategy_.offload, unit)) group.push_back({kIn, unit, mb});
-      if (!group.empty()) groups.push_back(group);
-    }
-    return groups;
-  }
-
   // Every pass of every unit for every microbatch exactly once, on the rank that holds the unit's parameters
   // for it.
   bool Account() {
@@ -112,6 +70,9 @@ class Play {
             for (const Operation& o : group) {
               if (RankOf(o.unit, o.mb) != rank) {
                 Wrong({step.line}, Name(o) + " on rank " + std::to_string(rank) + ", which does not hold it");
+              }
+              if (o.pass <= kWeight && stream != ComputesOn(o.pass)) {
+                Wrong({step.line}, Name(o) + " on stream " + stream);
               }
               lines[o].push_back(step.line);
             }
@@ -241,6 +202,7 @@ class Play {
     for (const auto& [rank, order] : strategy_.orders) {
       const int compute = NewList();
       compute_[rank] = compute;
+      const int beside = NewList();  // what computes on a stream of its own
       int segment = 0;
       for (const auto& [stream, step] : order.steps) {
         if (step.parts.empty()) {
@@ -268,6 +230,7 @@ class Play {
           }
           continue;
         }
+        const int list = stream == "compute" ? compute : beside;
         Item fused;
         fused.line = step.line;
         for (const Selected& part : step.parts) {
@@ -279,13 +242,13 @@ class Play {
             Item item;
             item.line = step.line;
             item.operations = group;
-            const int id = Add(item, compute);
+            const int id = Add(item, list);
             placed_.push_back({rank, segment, id});
             for (size_t i = 0; i < group.size(); ++i) position[group[i]] = {id, static_cast<int>(i)};
           }
         }
         if (step.parts.size() > 1 && !fused.operations.empty()) {
-          const int id = Add(fused, compute);
+          const int id = Add(fused, list);
           placed_.push_back({rank, segment, id});
           for (size_t i = 0; i < fused.operations.size(); ++i)
             position[fused.operations[i]] = {id, static_cast<int>(i)};
@@ -387,16 +350,6 @@ class Play {
     item.operations = {o};
     item_of_[o] = Add(item, list);
   }
-  // What must be back from the host before a backward pass: what the unit's own F left, and for the gradient
-  // of parameters the unit's inputs, if they were made on the rank. What has arrived in a message stays.
-  std::vector<Operation> Fetched(const Operation& o) const {
-    std::vector<Operation> fetched;
-    if (o.pass != kInput && o.pass != kWeight) return fetched;
-    if (Names(strategy_.offload, o.unit)) fetched.push_back({kIn, o.unit, o.mb});
-    const int factor = FactorOf(o);
-    if (factor >= 0 && Names(strategy_.offload, factor)) fetched.push_back({kIn, factor, o.mb});
-    return fetched;
-  }
   // Copies come back `prefetch` units ahead at most: those of one may start when all has been done that
   // stands before the first reader of the one that is so many before it.
   void BoundCopies() {
@@ -496,26 +449,6 @@ class Play {
       }
     }
   }
-  // The units whose F left on the rank what a backward pass reads: its own, and for the gradient of
-  // parameters the one that made its factor, unless a replay of the stage makes that again.
-  std::vector<int> ReadBy(const Operation& o) const {
-    std::vector<int> units;
-    if (o.pass != kInput && o.pass != kWeight) return units;
-    units.push_back(o.unit);
-    const int factor = FactorOf(o);
-    const bool replayed = factor >= 0 && strategy_.recompute.whole_stages &&
-                          stage_of_[factor] == stage_of_[o.unit] && Names(strategy_.recompute, factor);
-    if (factor >= 0 && !replayed) units.push_back(factor);
-    return units;
-  }
-  // The gradient of a unit's parameters is its cotangent times what it multiplies them by: the unit that made
-  // that, if it is on the rank; else -1.
-  int FactorOf(const Operation& o) const {
-    if (o.pass != kWeight || !HasInputPass(o.unit)) return -1;
-    const int factor = chain_.units[o.unit].inputs.back();
-    return RankOf(factor, o.mb) == RankOf(o.unit, o.mb) ? factor : -1;
-  }
-
   void AddEdges() {
     for (const Message& message : messages_) {
       if (message.edge < 0) continue;
@@ -777,10 +710,7 @@ class Play {
     bool sends = false;
   };
 
-  const Strategy& strategy_;
-  const Chain& chain_;
   Verdict verdict_;
-  std::vector<int> stage_of_;  // a unit
   std::vector<Message> messages_;
   std::vector<Item> items_;
   std::vector<std::vector<int>> lists_;

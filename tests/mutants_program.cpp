@@ -142,10 +142,11 @@ Strategy ReadStrategy(const std::string& text) {
       strategy.places.push_back(
           {NumberAfter(what, "stage = "), NumberAfter(what, "dir = "), NumberAfter(what, "pp["), number});
     } else if (StartsWith(what, "stream ")) {
-      const std::string moved = WordAfter(what, "[");
-      strategy.streams[moved == "offload" ? "offload.*" : moved] = {WordAfter(what, "] on "), number};
+      const std::string moved = StartsWith(what, "stream BW ") ? "BW" : WordAfter(what, "[");
+      strategy.streams[moved == "offload" ? "offload.*" : moved] = {WordAfter(what, " on "), number};
     } else if (StartsWith(what, "edge [update.validate] -> BW distance 1")) {
       strategy.carried = true;
+      strategy.carried_line = number;
     } else if (StartsWith(what, "edge ")) {
       strategy.edges.push_back(ReadEdge(what, number));
     } else if (StartsWith(what, "limit ")) {

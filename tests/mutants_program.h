@@ -48,7 +48,7 @@ struct Strategy {
   int ranks = 0, directions = 1, microbatches_a_direction = 1;
   std::vector<int> units_of_stage;
   std::vector<Place> places;
-  // "send" | "recv" | "offload.*": the stream and the line that says so.
+  // "send" | "recv" | "offload.*" | "BW": the stream and the line that says so.
   std::map<std::string, std::pair<std::string, int>> streams;
   std::map<int, RankLists> orders;
   std::vector<EdgeLine> edges;
@@ -57,6 +57,7 @@ struct Strategy {
   bool post_validation = false;
   // [update.validate] is carried into the next step, before the first BW there.
   bool carried = false;
+  int carried_line = 0;
 
   int microbatches() const { return directions * microbatches_a_direction; }
 };

@@ -228,7 +228,8 @@ Written Write(const Study& study) {
   if (!study.recompute.empty()) put("  recompute " + study.recompute);
   if (!study.offload.empty()) put("  offload " + study.offload);
   if (study.overlapped) put("  optimizer post_validation\n  edge [update.validate] -> BW distance 1");
-  for (const auto& [end, stream] : study.streams) put("  stream [" + end + "] on " + stream, true);
+  for (const auto& [end, stream] : study.streams)
+    put("  stream " + (end == "BW" ? end : "[" + end + "]") + " on " + stream, true);
   for (const RankOrder& order : study.orders) {
     put("  order on pp[" + std::to_string(order.rank) + "] {");
     const auto streams = [&](const std::vector<Stream>& all, bool named) {

@@ -84,7 +84,7 @@ struct Study {
   std::vector<int> units;  // of the chain, a stage
   std::vector<Placed> places;
   std::vector<std::pair<std::string, std::string>>
-      streams;  // "send", "recv", "offload.*" -> the stream that all of them are on
+      streams;  // "send", "recv", "offload.*", "BW" -> the stream that all of them are on
   std::vector<RankOrder> orders;
   std::string recompute;    // "[unit]": what a `recompute` line names; empty: none
   std::string offload;      // "[unit] to host { prefetch 1 }"; empty: none
@@ -144,8 +144,9 @@ enum class Kind {
   kBarrier,  // such blocks with barriers between them
   kReplay,   // R steps listed, then swapped, moved, dropped, doubled, fused
   kOffload,  // the copies of `offload` listed, then likewise
+  kSide,     // BW on a stream beside the rest, then likewise; or a step on the other stream
 };
-constexpr int kKinds = 16;
+constexpr int kKinds = 17;
 const char* KindName(Kind kind);
 
 struct Mutant {

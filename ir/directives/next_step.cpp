@@ -87,12 +87,16 @@ void ApplyNextStepEdges(BuildContext& context) {
         dag.temporal.push_back({a, b, 1, origin});
         if (dag.templates[source].kind != NodeKind::kValidate) continue;
         if (context.compute_streams.size() > 1) {
-          diag.Error(directive.range, DiagKind::kBadEdge,
-                     fmt::format(
-                         "steps that overlap beside stream {}, which computes as well: where the check of a "
-                         "step lags behind, a device computes on one stream",
-                         NameText(context.compute_streams[1])))
-              .Hint("leave out this edge, or the `stream` line");
+          const std::string& beside = NameText(context.compute_streams[1]);
+          auto error = diag.Error(
+              directive.range, DiagKind::kBadEdge,
+              fmt::format("steps that overlap beside stream {}, which computes as well: where the check of a "
+                          "step lags behind, a device computes on one stream",
+                          beside));
+          context.ForEach<StreamDirective>([&](const Directive& other, const StreamDirective& moved) {
+            if (moved.stream == beside) error.Note(other.range, "the stream is named here");
+          });
+          error.Hint("leave out this edge, or the `stream` line");
           return;
         }
         carries = true;
