@@ -34,9 +34,9 @@ std::string ElementTypeText(runtime::ElementType type) {
   return fmt::format("ElementType::{}", kNames[static_cast<size_t>(type)]);
 }
 std::string TaskKindText(runtime::TaskKind kind) {
-  constexpr const char* kNames[] = {"kLoad",       "kCompute",    "kAccumulate", "kSend",   "kRecv",
-                                    "kCollective", "kSumSquares", "kClip",       "kUpdate", "kLossFold",
-                                    "kBarrier",    "kSave",       "kValidate",   "kCopy"};
+  constexpr const char* kNames[] = {
+      "kLoad",   "kCompute",  "kAccumulate", "kSend", "kRecv",     "kCollective",     "kSumSquares", "kClip",
+      "kUpdate", "kLossFold", "kBarrier",    "kSave", "kValidate", "kPartialSquares", "kCopy"};
   return fmt::format("TaskKind::{}", kNames[static_cast<size_t>(kind)]);
 }
 std::string FoldKindText(runtime::FoldKind fold) {

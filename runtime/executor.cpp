@@ -213,7 +213,6 @@ Status Executor::State::Prepare(ProgramState& program, const RankProgram& source
       if (!IsStatic(source.buffers[buffer].kind)) ++program.uses[buffer];
     }
     program.has_clip |= task.kind == TaskKind::kClip || task.kind == TaskKind::kValidate;
-    program.validates |= task.kind == TaskKind::kValidate;
     if (task.kind == TaskKind::kValidate && task.flag != 0) program.carried_check = i;
     if (task.kind == TaskKind::kCollective && task.flag != 0) program.carried_before.push_back(i);
     std::string name = std::string("'") + Text(task.name) + "'";

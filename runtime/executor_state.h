@@ -33,7 +33,6 @@ struct ProgramState {
   BatchSource* source = nullptr;
   bool train = true;
   bool has_clip = false;                 // a node judges by the norm, which has seen every gradient
-  bool validates = false;                // after the updates
   uint32_t carried_check = kNone;        // kValidate task of the step before
   std::vector<uint32_t> carried_before;  // the other carried tasks, which it needs
 
@@ -182,7 +181,7 @@ struct Executor::State {
   double ReadScalar(const ProgramState& program, uint32_t buffer) const;
 
   // post_validation.cpp
-  void DecideOptimistic(const double* own_sums);
+  void PartialSquares(ProgramState& program, const Task& task);
   void Save(ProgramState& program);
   void Restore(ProgramState& program);
   Verdict Judge(ProgramState& program, const Task& task, StepOutcome& about);

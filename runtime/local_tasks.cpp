@@ -105,6 +105,9 @@ Status Executor::State::RunLocalTask(ProgramState& program, uint32_t index) {
     case TaskKind::kUpdate:
       Update(program, task);
       break;
+    case TaskKind::kPartialSquares:
+      PartialSquares(program, task);
+      break;
     case TaskKind::kSave:
       Save(program);
       break;
@@ -180,19 +183,24 @@ void Executor::State::RunBody(ProgramState& program, const Task& task) {
 
 void Executor::State::SumSquares(ProgramState& program, const Task& task) {
   double* sums = static_cast<double*>(program.operands[task.first_operand]);
+  // Replicas have the same gradients: one of them counts, but all know their part.
+  double* own =
+      task.operand_count > 1 ? static_cast<double*>(program.operands[task.first_operand + 1]) : nullptr;
   std::memset(sums, 0, job().parameter_count * sizeof(double));
+  if (own != nullptr) *own = 0;
+  const bool counts_here = program.row->replica == 0;
   for (const Parameter& parameter : program.program->parameters) {
-    if (parameter.owner == 0 || program.row->replica != 0 || parameter.gradient == kNone) continue;
+    if (parameter.owner == 0 || parameter.gradient == kNone || (!counts_here && own == nullptr)) continue;
     const std::byte* gradient = At(program, parameter.gradient);
-    double* sum = sums + parameter.global_index;
+    double sum = 0;
     if (program.program->buffers[parameter.gradient].type == ElementType::kF64) {
-      kernels::sum_of_squares(reinterpret_cast<const double*>(gradient), sum, parameter.elements);
+      kernels::sum_of_squares(reinterpret_cast<const double*>(gradient), &sum, parameter.elements);
     } else {
-      kernels::sum_of_squares(reinterpret_cast<const float*>(gradient), sum, parameter.elements);
+      kernels::sum_of_squares(reinterpret_cast<const float*>(gradient), &sum, parameter.elements);
     }
+    if (counts_here) sums[parameter.global_index] = sum;
+    if (own != nullptr) *own += sum;
   }
-  // Before the reduction replaces the rank's own sums.
-  if (program.validates) DecideOptimistic(sums);
 }
 
 void Executor::State::Clip(ProgramState& program, const Task& task) {

@@ -26,12 +26,16 @@ void ForEachSaved(const RankProgram& program, const Parameter& parameter, F visi
 
 }  // namespace
 
-// Whether clipping is due as far as this rank knows: the norm of all ranks is at least that of its own part.
-void Executor::State::DecideOptimistic(const double* own_sums) {
-  double total = 0;
-  for (uint32_t i = 0; i < job().parameter_count; ++i) total += own_sums[i];
+// Whether clipping is due as far as is known here: the norm of all ranks is at least that of those up to this
+// one (but for the last bits, since their squares are added in another order: kValidate decides).
+void Executor::State::PartialSquares(ProgramState& program, const Task& task) {
+  const auto at = [&](uint32_t operand) {
+    return static_cast<double*>(program.operands[task.first_operand + operand]);
+  };
+  const double total = task.operand_count > 2 ? *at(2) + *at(1) : *at(1);
+  *at(0) = total;
   double factor = 1;
-  if (job().clip > 0) kernels::clip_factor(own_sums, &factor, int64_t{job().parameter_count}, job().clip);
+  if (job().clip > 0) kernels::clip_factor(&total, &factor, 1, job().clip);
   optimistic = std::isfinite(total) && !(factor < 1);
 }
 

@@ -123,15 +123,18 @@ enum class TaskKind : uint8_t {
                 // Without operands it carries nothing: an edge between ranks
   kRecv,        // operand 0 from peer slot `argument`; none: see kSend
   kCollective,  // Collective `argument`; `flag` set (also on kValidate): carried, see RankProgram
-  kSumSquares,  // writes sums of squares of owned final gradients to operand 0: f64 per Job parameter, 0 if not owned
+  kSumSquares,  // writes sums of squares of owned final gradients to operand 0: f64 per Job parameter, 0 if not owned.
+                // Operand 1, if any: one f64, the sum of those that this role owns, on all its replicas alike
   kClip,        // reads operand 0 (f64 per parameter, reduced); scales every final gradient if the norm exceeds clip
   kUpdate,      // optimizer step of parameter `argument`; `flag` set: kValidate judges it later, so it happens unless
-                // this rank's own part of the norm (kSumSquares) already shows that the gradient will be clipped
+                // kPartialSquares has found that the gradient will be clipped, or that a value is not finite
   kLossFold,    // operand 0 = left fold of operands 1.. (one f32 a microbatch, ascending)
   kBarrier,     // nothing; orders streams
   kSave,        // copies every parameter with `saved`, and its optimizer state, there
   kValidate,    // reads operand 0 (f64 per parameter, reduced): where the norm exceeds clip, restores what kSave copied,
                 // scales the gradients and repeats the updates; where it is not finite, restores
+  kPartialSquares,  // operand 0 = operand 1 (+ operand 2): squares of this rank's gradients and of the ranks before
+                    // it, one f64 each; decides what the updates of the step assume until kValidate judges them
   kCopy,        // operand 0 to operand 1, 2 to 3, ..: of each pair one is in the host pool. `flag` 0: to the host, 1: back
 };
 

@@ -96,6 +96,17 @@ Status CheckOperands(const Job& job, const RankProgram& program, const RankRow& 
       if (buffer(0).type != ElementType::kF64 || buffer(0).bytes < int64_t{job.parameter_count} * 8) {
         return wrong("the operand is no f64 a parameter of the job");
       }
+      if (task.kind == TaskKind::kSumSquares && task.operand_count > 1 &&
+          (buffer(1).type != ElementType::kF64 || buffer(1).bytes < 8)) {
+        return wrong("the sum of this rank is no f64");
+      }
+      return {};
+    case TaskKind::kPartialSquares:
+      if (task.operand_count != 2 && task.operand_count != 3)
+        return wrong("a result, the rank's own squares, and those of the ranks before it or nothing");
+      for (uint32_t i = 0; i < task.operand_count; ++i) {
+        if (buffer(i).type != ElementType::kF64 || buffer(i).bytes < 8) return wrong("an operand is no f64");
+      }
       return {};
     case TaskKind::kUpdate: {
       if (task.argument >= program.parameters.size()) return wrong("no such parameter");

@@ -42,6 +42,8 @@ const char* KindText(TaskKind kind) {
       return "save";
     case TaskKind::kValidate:
       return "validate";
+    case TaskKind::kPartialSquares:
+      return "norm";
   }
   return "task";
 }

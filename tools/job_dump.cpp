@@ -71,6 +71,9 @@ void DumpTask(Out out, const runtime::Job& job, const RankProgram& program, uint
     case TaskKind::kValidate:
       what = "validate";
       break;
+    case TaskKind::kPartialSquares:
+      what = task.operand_count > 2 ? "add to the squares received" : "begin the sum of squares";
+      break;
   }
   fmt::format_to(out, "    {:>6} {}", index, job.strings[task.name]);
   if (task.microbatch >= 0) fmt::format_to(out, " mb {}", task.microbatch);

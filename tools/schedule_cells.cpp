@@ -22,7 +22,7 @@ std::string Label(std::span<const runtime::RankRow> ranks) {
 
 bool IsUpdate(TaskKind kind) {
   return kind == TaskKind::kUpdate || kind == TaskKind::kClip || kind == TaskKind::kSumSquares ||
-         kind == TaskKind::kSave || kind == TaskKind::kValidate;
+         kind == TaskKind::kSave || kind == TaskKind::kValidate || kind == TaskKind::kPartialSquares;
 }
 
 bool IsBackward(CellPass pass) {

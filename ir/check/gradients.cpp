@@ -610,6 +610,7 @@ class GradientCheck {
     }
     if (totals.size() > 1)
       diag_.Error(Origin(*totals.rbegin()), DiagKind::kGradientDouble, "hosts clip by different norms");
+    if (!saves_.empty() && !CheckPartials()) return;
     for (ParameterId p = 0; p < updates_.size(); ++p) {
       for (TemplateId update : updates_[p]) {
         if (!saves_.empty() && !CheckValidated(update)) return;
@@ -625,6 +626,37 @@ class GradientCheck {
         }
       }
     }
+  }
+
+  // The sums that ranks go by until an update is validated: each has its own part before it, and the messages
+  // that pass them on stand between two of them.
+  bool CheckPartials() {
+    const auto waits = [&](TemplateId t, NodeKind kind) {
+      return std::any_of(incoming_[t].begin(), incoming_[t].end(), [&](TemplateId from) {
+        return dag_.templates[from].kind == kind && dag_.templates[from].group == dag_.templates[t].group;
+      });
+    };
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      const bool passes_on = node.value == kNone && node.bytes > 0;
+      std::string lacks;
+      if (node.kind == NodeKind::kPartial && !waits(t, NodeKind::kNorm))
+        lacks = "the squares of its own host";
+      if (node.kind == NodeKind::kSave && !waits(t, NodeKind::kPartial))
+        lacks = "the squares as far as known";
+      if (node.kind == NodeKind::kSend && passes_on && !waits(t, NodeKind::kPartial))
+        lacks = "the sum that it passes on";
+      if (node.kind == NodeKind::kRecv && passes_on) {
+        const bool read = std::any_of(outgoing_[t].begin(), outgoing_[t].end(), [&](TemplateId to) {
+          return dag_.templates[to].kind == NodeKind::kPartial && dag_.templates[to].group == node.group;
+        });
+        if (!read) return Missing(t, fmt::format("nothing adds to what '{}' brings", node.name));
+        if (std::find(incoming_[t].begin(), incoming_[t].end(), node.match) == incoming_[t].end())
+          lacks = "its send";
+      }
+      if (!lacks.empty()) return Missing(t, fmt::format("'{}' does not wait for {}", node.name, lacks));
+    }
+    return true;
   }
 
   // Post-validation: an update starts from a saved copy, which one node judges once update and norm are

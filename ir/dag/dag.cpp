@@ -51,6 +51,8 @@ std::string_view NodeKindName(NodeKind kind) {
       return "save";
     case NodeKind::kValidate:
       return "validate";
+    case NodeKind::kPartial:
+      return "partial";
   }
   return "?";
 }

@@ -27,15 +27,18 @@
 //   copy.
 //   * With clipping: [clip.local] (kNorm) on every host, [clip.norm] over all hosts, [clip.apply] on every
 //   host.
-//   * With `optimizer post_validation` instead: after [clip.local] each host's [update.save] (kSave) and then
-//   its
-//     updates, whether clipping is due or not; [update.validate] (kValidate) on every host waits for its
-//     updates and for [clip.norm], and restores and repeats them where they were wrong.
+//   * With `optimizer post_validation` instead: after [clip.local] each host's [clip.partial] (kPartial) adds
+//   the
+//     squares of the hosts before it, which [clip.send]/[clip.recv] carry from host to host; then its
+//     [update.save] (kSave) and its updates, unless that sum already says that they would be wrong;
+//     [update.validate] (kValidate) on every host waits for its updates and for [clip.norm], and restores and
+//     repeats them where they were wrong.
 //   * kUpdate: one template a (parameter, host).
 //   * Messages: one send/recv pair a (value, producing copy, destination host), a pair a partial cotangent. A
 //   boundary
 //     inside a host is a plain edge. Ranks pair by replica index. [edge.send]/[edge.recv] carry an `edge`
-//     between hosts: no value, temporal edges at both ends.
+//     between hosts: no value, no bytes, temporal edges at both ends. [clip.send]/[clip.recv]: no value
+//     either, but a scalar.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +77,8 @@ enum class NodeKind : uint8_t {
   kLossFold,  // the left fold of a rank's microbatch losses
   kSave,      // copies what the updates of a host change
   kValidate,  // judges updates by the global norm; restores the copies and repeats them where they were wrong
+  kPartial,   // the squares of this host and of those before it: what an update goes by that nobody has
+              // validated
 };
 std::string_view NodeKindName(NodeKind kind);
 
@@ -111,7 +116,7 @@ struct NodeTemplate {
   double flops = 0;
 
   // kSend / kRecv: the forward value, or (cotangent) the partial cotangent of `value` from region `consumer`;
-  // none, without bytes: carries a temporal edge between hosts.
+  // none, without bytes: carries a temporal edge between hosts; none, with bytes: a kPartial's sum.
   ValueId value = kNone;
   bool cotangent = false;
   RegionId consumer = kNone;

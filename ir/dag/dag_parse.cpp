@@ -15,12 +15,13 @@ namespace piper::ir {
 
 namespace {
 
-constexpr NodeKind kKinds[] = {
-    NodeKind::kCompute,  NodeKind::kSend,      NodeKind::kRecv,       NodeKind::kPermute,
-    NodeKind::kReduce,   NodeKind::kAllReduce, NodeKind::kAllGather,  NodeKind::kReduceScatter,
-    NodeKind::kAllToAll, NodeKind::kBroadcast, NodeKind::kAccumulate, NodeKind::kUpdate,
-    NodeKind::kFree,     NodeKind::kOffload,   NodeKind::kPrefetch,   NodeKind::kNorm,
-    NodeKind::kClip,     NodeKind::kLossFold,  NodeKind::kSave,       NodeKind::kValidate};
+constexpr NodeKind kKinds[] = {NodeKind::kCompute,   NodeKind::kSend,          NodeKind::kRecv,
+                               NodeKind::kPermute,   NodeKind::kReduce,        NodeKind::kAllReduce,
+                               NodeKind::kAllGather, NodeKind::kReduceScatter, NodeKind::kAllToAll,
+                               NodeKind::kBroadcast, NodeKind::kAccumulate,    NodeKind::kUpdate,
+                               NodeKind::kFree,      NodeKind::kOffload,       NodeKind::kPrefetch,
+                               NodeKind::kNorm,      NodeKind::kClip,          NodeKind::kLossFold,
+                               NodeKind::kSave,      NodeKind::kValidate,      NodeKind::kPartial};
 // No honest plan has more; a text that asks for more is refused before it is allocated.
 constexpr int64_t kMaxNodes = int64_t{1} << 28;
 constexpr int64_t kMaxDevices = int64_t{1} << 24;

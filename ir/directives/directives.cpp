@@ -37,10 +37,11 @@ namespace piper::ir {
 namespace {
 
 // Names that inserted nodes can have in some plan: a selector that names one may match nothing in this one.
-constexpr const char* kInsertedNames[] = {
-    "send",      "recv",        "accumulate",      "update",      "dp.reduce",  "tie.reduce",
-    "loss.fold", "loss.reduce", "clip.local",      "clip.norm",   "clip.apply", "edge.send",
-    "edge.recv", "update.save", "update.validate", "offload.out", "offload.in"};
+constexpr const char* kInsertedNames[] = {"send",       "recv",         "accumulate",      "update",
+                                          "dp.reduce",  "tie.reduce",   "loss.fold",       "loss.reduce",
+                                          "clip.local", "clip.norm",    "clip.apply",      "edge.send",
+                                          "edge.recv",  "update.save",  "update.validate", "offload.out",
+                                          "offload.in", "clip.partial", "clip.send",       "clip.recv"};
 
 // Some of them, and R, are there only where a directive asks for them: to name them without it is a mistake.
 // The others depend on sizes, placement, the model and the train block, which a strategy need not know.

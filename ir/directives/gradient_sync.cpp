@@ -302,7 +302,7 @@ class GradientSync {
     }
     norm_ = total;
     if (post_validates_) {
-      for (size_t h = 0; h < context_.hosts.size(); ++h) AddSave(context_.hosts[h], norms[h], origin);
+      AddPartials(norms);
       return;
     }
     for (GroupId host : context_.hosts) {
@@ -326,8 +326,66 @@ class GradientSync {
     }
   }
 
+  // The `optimizer` directive.
+  OriginId ValidatedBy() {
+    OriginId origin = context_.dag.AddOrigin(context_.program.train.range);
+    context_.ForEach<OptimizerDirective>([&](const Directive& directive, const OptimizerDirective&) {
+      origin = context_.dag.AddOrigin(directive.range);
+    });
+    return origin;
+  }
+
+  // What each host goes by when it updates: the squares of its own gradients and of the hosts before it. The
+  // sum travels from host to host in the order of the pipeline, replica by replica; hosts of another shape
+  // have chains of their own.
+  void AddPartials(const std::vector<TemplateId>& norms) {
+    const OriginId origin = ValidatedBy();
+    std::map<size_t, std::pair<GroupId, TemplateId>> last;  // per number of devices: host, its partial sum
+    for (size_t h = 0; h < context_.hosts.size(); ++h) {
+      const GroupId host = context_.hosts[h];
+      const size_t devices = context_.dag.groups[host].devices.size();
+      TemplateId received = kNone;
+      if (auto before = last.find(devices); before != last.end())
+        received = PassOn(before->second.second, before->second.first, host, origin);
+      NodeTemplate node =
+          StepNode(NodeKind::kPartial, fmt::format("clip.partial {}", context_.dag.groups[host].text), host,
+                   "compute");
+      node.names = {InternName("clip.partial")};
+      node.origin = origin;
+      node.bytes = 8;
+      const TemplateId partial = context_.AddTemplate(std::move(node));
+      context_.AddEdge(norms[h], partial);
+      if (received != kNone) context_.AddEdge(received, partial);
+      last[devices] = {host, partial};
+      AddSave(host, partial, origin);
+    }
+  }
+
+  // The message of a partial sum to the next host; returns its receive.
+  TemplateId PassOn(TemplateId partial, GroupId from, GroupId to, OriginId origin) {
+    const std::string ends =
+        fmt::format("{} -> {}", context_.dag.groups[from].text, context_.dag.groups[to].text);
+    NodeTemplate send = StepNode(NodeKind::kSend, "clip.send " + ends, from, "send");
+    send.names = {InternName("clip.send")};
+    send.peer_group = to;
+    send.bytes = 8;
+    send.origin = origin;
+    NodeTemplate recv = StepNode(NodeKind::kRecv, "clip.recv " + ends, to, "recv");
+    recv.names = {InternName("clip.recv")};
+    recv.peer_group = from;
+    recv.bytes = 8;
+    recv.origin = origin;
+    const TemplateId send_id = context_.AddTemplate(std::move(send));
+    const TemplateId recv_id = context_.AddTemplate(std::move(recv));
+    context_.dag.templates[send_id].match = recv_id;
+    context_.dag.templates[recv_id].match = send_id;
+    context_.AddEdge(partial, send_id);
+    context_.AddEdge(send_id, recv_id);
+    return recv_id;
+  }
+
   // The copy of all that the host's updates change; they wait for it alone.
-  void AddSave(GroupId host, TemplateId norm, OriginId origin) {
+  void AddSave(GroupId host, TemplateId partial, OriginId origin) {
     NodeTemplate node = StepNode(
         NodeKind::kSave, fmt::format("update.save {}", context_.dag.groups[host].text), host, "compute");
     node.names = {InternName("update.save")};
@@ -340,7 +398,7 @@ class GradientSync {
     }
     if (node.bytes == 0) return;  // nothing to train here
     TemplateId save = context_.AddTemplate(std::move(node));
-    context_.AddEdge(norm, save);
+    context_.AddEdge(partial, save);
     for (ParameterState& state : parameters_) {
       for (size_t h = 0; h < state.final_ready.size(); ++h) {
         if (state.holders[h] == host) state.final_ready[h] = {save};
@@ -350,10 +408,7 @@ class GradientSync {
 
   // Judges a host's updates by the norm of all ranks, after them.
   void AddValidations() {
-    OriginId origin = context_.dag.AddOrigin(context_.program.train.range);
-    context_.ForEach<OptimizerDirective>([&](const Directive& directive, const OptimizerDirective&) {
-      origin = context_.dag.AddOrigin(directive.range);
-    });
+    const OriginId origin = ValidatedBy();
     const TemplateId updates = static_cast<TemplateId>(context_.dag.templates.size());
     for (GroupId host : context_.hosts) {
       NodeTemplate node =

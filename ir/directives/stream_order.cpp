@@ -17,7 +17,9 @@ bool IsMessage(const NodeTemplate& node) {
 }
 
 // An end of a message that carries an `edge`.
-bool CarriesEdge(const NodeTemplate& node) { return IsMessage(node) && node.value == kNone; }
+bool CarriesEdge(const NodeTemplate& node) {
+  return IsMessage(node) && node.value == kNone && node.bytes == 0;
+}
 
 // Where a node stands on a stream by default: relative to the host's compute order.
 struct Placed {
@@ -258,10 +260,11 @@ class StreamOrders {
         continue;
       if (node.kind == NodeKind::kAccumulate) tail.emplace_back(0, readiness_[t], t);
       if (node.kind == NodeKind::kNorm) tail.emplace_back(1, readiness_[t], t);
+      if (node.kind == NodeKind::kPartial) tail.emplace_back(2, readiness_[t], t);
       if (node.kind == NodeKind::kClip || node.kind == NodeKind::kSave)
-        tail.emplace_back(2, readiness_[t], t);
-      if (node.kind == NodeKind::kUpdate) tail.emplace_back(3, readiness_[t], t);
-      if (node.kind == NodeKind::kValidate && !node.carried) tail.emplace_back(4, readiness_[t], t);
+        tail.emplace_back(3, readiness_[t], t);
+      if (node.kind == NodeKind::kUpdate) tail.emplace_back(4, readiness_[t], t);
+      if (node.kind == NodeKind::kValidate && !node.carried) tail.emplace_back(5, readiness_[t], t);
       if (node.kind == NodeKind::kValidate && node.carried) LayCarried(h, t, &items);
     }
     std::sort(tail.begin(), tail.end());

@@ -359,6 +359,11 @@ void RoleBuilder::BindOthers(Local& local) {
       if (node.kind == NodeKind::kClip) moved *= 2;
       break;
     }
+    case NodeKind::kPartial:
+      local.row.kind = TaskKind::kPartialSquares;
+      local.row.bytes = node.bytes;
+      moved = 3.0 * static_cast<double>(node.bytes);
+      break;
     default:
       PIPER_CHECK(false, "no lowering for " + std::string(NodeKindName(node.kind)) + ": " + node.name);
   }
@@ -453,8 +458,13 @@ void RoleBuilder::PlanMessage(Local& local) {
   local.row.argument = PeerSlot(node);
   local.row.key = sends ? local.id : node.match;
   const NodeTemplate& send = sends ? node : dag_.templates[node.match];
-  if (node.value == kNone) {
-    // An edge between hosts: it meets, and carries nothing.
+  const bool carries_edge = node.value == kNone && node.bytes == 0;
+  if (carries_edge) {
+    // It meets, and carries nothing.
+  } else if (node.value == kNone) {
+    SlotClass fixed;
+    fixed.fixed = sends ? layout_.partial_squares : layout_.received_squares;
+    operand_classes_.push_back(Intern({KeyKind::kFixed, fixed.fixed, 0}, fixed));
   } else if (node.cotangent) {
     SlotClass fresh;
     fresh.kind = BufferKind::kCotangent;
@@ -465,8 +475,8 @@ void RoleBuilder::PlanMessage(Local& local) {
   } else {
     operand_classes_.push_back(ClassOfValue(node.value));
   }
-  local.class_count = node.value == kNone ? 0 : 1;
-  local.row.bytes = node.value == kNone ? 0 : graph_.Type(node.value).bytes();
+  local.class_count = carries_edge ? 0 : 1;
+  local.row.bytes = node.value == kNone ? node.bytes : graph_.Type(node.value).bytes();
   if (send.cost >= 0) {
     local.row.flag = 1;
     local.row.cost = send.cost;

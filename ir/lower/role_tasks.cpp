@@ -179,9 +179,22 @@ void RoleBuilder::EmitItem(const OrderItem& item) {
       break;
     }
     case NodeKind::kNorm:
+      if (layout_.own_squares != kNone) {
+        AddTask(row, l, {layout_.norm, layout_.own_squares});
+      } else {
+        AddTask(row, l, {layout_.norm});
+      }
+      break;
     case NodeKind::kClip:
     case NodeKind::kValidate:
       AddTask(row, l, {layout_.norm});
+      break;
+    case NodeKind::kPartial:
+      if (layout_.received_squares != kNone) {
+        AddTask(row, l, {layout_.partial_squares, layout_.own_squares, layout_.received_squares});
+      } else {
+        AddTask(row, l, {layout_.partial_squares, layout_.own_squares});
+      }
       break;
     default: {
       AddTask(row, l, {});

@@ -147,7 +147,7 @@ class Layout {
   }
 
   void AddScalars() {
-    bool scale = false, fold_result = false;
+    bool scale = false, fold_result = false, partial = false, received = false;
     for (TemplateId t : templates_) {
       const NodeTemplate& node = index_.dag.templates[t];
       if (node.kind == NodeKind::kCompute) {
@@ -158,6 +158,10 @@ class Layout {
       } else if (node.kind == NodeKind::kNorm || node.kind == NodeKind::kClip ||
                  node.kind == NodeKind::kValidate) {
         fold_result = true;
+      } else if (node.kind == NodeKind::kPartial) {
+        partial = true;
+        for (TemplateId from : index_.Predecessors(t))
+          received = received || index_.dag.templates[from].kind == NodeKind::kRecv;
       }
     }
     bool loss = !layout_.loss_parts.empty();
@@ -165,6 +169,14 @@ class Layout {
     if (fold_result) {
       layout_.norm = Add(8 * static_cast<int64_t>(graph_.parameters.size()), runtime::BufferKind::kScalar,
                          DType::kF64, "squares of gradients");
+    }
+    const auto squares = [&](const char* name) {
+      return Add(8, runtime::BufferKind::kScalar, DType::kF64, name);
+    };
+    if (partial) {
+      layout_.own_squares = squares("own squares");
+      if (received) layout_.received_squares = squares("squares of the ranks before");
+      layout_.partial_squares = squares("squares as far as known");
     }
     if (scale) layout_.loss_scale = Add(4, runtime::BufferKind::kScalar, DType::kF32, "loss scale");
     if (loss) layout_.loss = Add(4, runtime::BufferKind::kScalar, DType::kF32, "loss");

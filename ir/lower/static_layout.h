@@ -28,6 +28,9 @@ struct StaticLayout {
   std::map<TemplateId, std::vector<uint32_t>> contributions;
   std::vector<uint32_t> loss_parts;  // a loss fold of this role each; the first is `loss` where there is one
   uint32_t norm = kNone;             // f64 a parameter of the model; kNone without clipping
+  // One f64 each, where updates precede the norm: the squares of this role's own gradients, the sum that the
+  // host before passes on (kNone: it is the first), and the sum of both.
+  uint32_t own_squares = kNone, received_squares = kNone, partial_squares = kNone;
   uint32_t loss_scale = kNone;
   uint32_t loss = kNone;
   int64_t bytes = 0;
