@@ -1,7 +1,10 @@
 #include "ir/lower/memory.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <unordered_map>
+#include <utility>
 
 #include "ir/lower/arena.h"
 #include "ir/lower/happens_before.h"
@@ -53,16 +56,57 @@ class Owners {
   std::vector<Segment> segments_;  // ascending, disjoint
 };
 
+// What packing reads of a role's tasks, near each other, and how often each buffer is used.
+struct Uses {
+  static constexpr uint8_t kInside = 1, kFirst = 2, kLast = 4;  // of a fused node
+  struct Row {
+    uint32_t first_operand, operand_count, first_wait, wait_count;
+    uint16_t stream;
+    uint8_t place;
+  };
+  std::vector<Row> rows;         // per task
+  std::vector<uint32_t> counts;  // per buffer
+  bool grouped = false;          // there are fused nodes
+
+  explicit Uses(const RoleStorage& role) : counts(role.buffers.size(), 0) {
+    rows.reserve(role.tasks.size());
+    const uint32_t* const operands = role.task_operands.data();
+    uint32_t* const count = counts.data();
+    uint8_t places = 0;
+    for (const runtime::Stream& stream : role.streams) {
+      PIPER_CHECK(rows.size() == stream.first_task, "streams follow one another");
+      const Task* const first = role.tasks.data() + stream.first_task;
+      uint32_t before = runtime::kNone;  // the fused node of the task before
+      for (const Task* task = first; task != first + stream.task_count; ++task) {
+        uint8_t place = 0;
+        if (task->atomic != before) {
+          if (before != runtime::kNone) rows.back().place |= kLast;
+          if (task->atomic != runtime::kNone) place = kFirst;
+          before = task->atomic;
+        }
+        if (task->atomic != runtime::kNone) place |= kInside;
+        places |= place;
+        rows.push_back({task->first_operand, task->operand_count, task->first_wait, task->wait_count,
+                        task->stream, place});
+        const uint32_t* operand = operands + task->first_operand;
+        for (const uint32_t* end = operand + task->operand_count; operand != end; ++operand)
+          ++count[*operand];
+      }
+      if (before != runtime::kNone) rows.back().place |= kLast;
+    }
+    grouped = places != 0;
+  }
+};
+
 // One way to pack: what `split_ratio` (arena.h) comes to, or the offsets of `planned`.
 class Packer {
  public:
-  Packer(const RoleStorage& role, const Users& users, Pool pool, int64_t begin, int64_t split_ratio,
+  Packer(const RoleStorage& role, const Uses& uses, Pool pool, int64_t begin, int64_t split_ratio,
          const std::vector<int64_t>* planned = nullptr)
       : role_(role),
-        tasks_(role.tasks.data()),
+        rows_(uses.rows.data()),
         waits_(role.waits.data()),
         operands_(role.task_operands.data()),
-        users_(users),
         pool_(pool),
         planned_(planned),
         clock_(role.tasks.size(), role.streams.size()),
@@ -73,42 +117,17 @@ class Packer {
         rounded_peak_(begin),
         states_(role.buffers.size()),
         state_(states_.data()),
-        places_(role.tasks.size(), 0),
-        place_(places_.data()),
-        streams_(role.tasks.size(), 0),
-        stream_of_(streams_.data()),
+        slots_(role.buffers.size()),
         pending_(role.streams.size()),
         held_(role.streams.size()),
-        group_peak_(role.streams.size(), 0),
-        first_added_(role.tasks.size(), kNone) {
-    bool grouped = false;
-    for (const runtime::Stream& stream : role.streams) {
-      const uint32_t end = stream.first_task + stream.task_count;
-      uint32_t before = kNone;  // the atomic node of the task before
-      for (uint32_t t = stream.first_task; t < end; ++t) {
-        stream_of_[t] = tasks_[t].stream;
-        const uint32_t atomic = tasks_[t].atomic;
-        if (atomic != before) {
-          if (before != kNone) place_[t - 1] |= kLast;
-          if (atomic != kNone) place_[t] = kFirst;
-          before = atomic;
-        }
-        if (atomic == kNone) continue;
-        place_[t] |= kInside;
-        grouped = true;
-      }
-      if (before != kNone) place_[end - 1] |= kLast;
-    }
-    if (grouped) holds_.resize(role.buffers.size());
-    const Buffer* buffers = role.buffers.data();
-    const uint32_t* first_user = users.first.data();
+        group_peak_(role.streams.size(), 0) {
+    if (uses.grouped) holds_.resize(role.buffers.size());
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
-      State& state = state_[b];
-      state.remaining = first_user[b + 1] - first_user[b];
-      if (!IsSlot(buffers[b], pool_)) continue;
-      state.range = kNone;
-      state.bytes = buffers[b].bytes;
-      state.slot = SlotBytes(buffers[b]);
+      const Buffer& buffer = role.buffers[b];
+      state_[b].remaining = uses.counts[b];
+      if (!IsSlot(buffer, pool_)) continue;
+      state_[b].range = kNone;
+      slots_[b] = {SlotBytes(buffer), buffer.bytes, 0};
     }
   }
 
@@ -137,40 +156,70 @@ class Packer {
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
       if (!IsSlot(role.buffers[b], pool_)) continue;
       PIPER_CHECK(state_[b].remaining == 0, role.buffers[b].name);
-      role.buffers[b].offset = state_[b].offset;
+      role.buffers[b].offset = slots_[b].offset;
     }
     MergeWaits(role);
   }
 
  private:
-  bool InGroup(uint32_t task) const { return place_[task] != 0; }
-  bool FirstOfGroup(uint32_t task) const { return (place_[task] & kFirst) != 0; }
-  bool LastOfGroup(uint32_t task) const { return (place_[task] & kLast) != 0; }
-  static constexpr uint8_t kInside = 1, kFirst = 2, kLast = 4;
+  using Row = Uses::Row;
+  struct User {
+    uint32_t task;
+    uint16_t stream;
+  };
+  static bool InGroup(const Row& task) { return task.place != 0; }
+  static bool FirstOfGroup(const Row& task) { return (task.place & Uses::kFirst) != 0; }
+  static bool LastOfGroup(const Row& task) { return (task.place & Uses::kLast) != 0; }
 
   void Start(uint32_t t) {
-    const Task& task = tasks_[t];
+    const Row task = rows_[t];
     clock_.Enter(t, task.stream, waits_ + task.first_wait, task.wait_count);
     // Within a fused node the part before this one is over; what it freed serves its successors only.
-    if (InGroup(t) && !FirstOfGroup(t)) FreeWithinGroup(t - 1);
+    if (InGroup(task) && !FirstOfGroup(task)) FreeWithinGroup(rows_[t - 1]);
     const uint32_t* operand = operands_ + task.first_operand;
     for (const uint32_t* end = operand + task.operand_count; operand != end; ++operand) {
-      if (state_[*operand].range == kNone) Place(*operand, t);
+      State& state = state_[*operand];
+      if (state.range == kNoSlot) continue;
+      if (state.range == kNone) {
+        Place(*operand, t, task);
+        state.stream = task.stream;
+        state.user = t;
+      } else if (state.stream == task.stream) {
+        state.user = t;
+      } else {
+        UseElsewhere(*operand, t, task.stream);
+      }
     }
     peak_ = std::max(peak_, live_);
-    if (!InGroup(t)) return;
+    if (!InGroup(task)) return;
     // All parts start at one instant of the history: until the node ends, its own peak counts.
     int64_t& peak = group_peak_[task.stream];
-    peak = FirstOfGroup(t) ? live_ : std::max(peak, live_);
-    if (!LastOfGroup(t)) return;
+    peak = FirstOfGroup(task) ? live_ : std::max(peak, live_);
+    if (!LastOfGroup(task)) return;
     peak -= live_;
     live_ += peak;
   }
 
-  void Place(uint32_t b, uint32_t t) {
-    const Task& task = tasks_[t];
-    State& placed = state_[b];
-    const int64_t bytes = placed.slot;
+  // Uses on other streams than that of the first one; the last of each is kept.
+  void UseElsewhere(uint32_t b, uint32_t t, uint16_t stream) {
+    State& state = state_[b];
+    if (state.other_user == kNone || state.other_stream == stream) {
+      state.other_user = t;
+      state.other_stream = stream;
+      return;
+    }
+    std::vector<User>& users = more_users_[b];
+    for (User& user : users) {
+      if (user.stream != stream) continue;
+      user.task = t;
+      return;
+    }
+    users.push_back({t, stream});
+  }
+
+  void Place(uint32_t b, uint32_t t, const Row& task) {
+    Slot& placed = slots_[b];
+    const int64_t bytes = placed.range_bytes;
     former_.clear();
     uint32_t range = kNone;
     if (planned_ != nullptr) {
@@ -178,13 +227,13 @@ class Packer {
       placed.offset = (*planned_)[b];
       planned_end_ = std::max(planned_end_, placed.offset + bytes);
       owners_.Take(placed.offset, placed.offset + bytes, b, &former_);
-    } else if (InGroup(t)) {
+    } else if (InGroup(task)) {
       // Bytes that an earlier part has done with, if they fit exactly: all their users are ordered before
       // this part.
       std::vector<uint32_t>& own = pending_[task.stream];
       for (size_t i = 0; i < own.size() && range == kNone; ++i) {
         const uint32_t old = own[i];
-        if (state_[old].slot != bytes) continue;
+        if (slots_[old].range_bytes != bytes) continue;
         range = state_[old].range;
         former_.push_back(old);
         own.erase(own.begin() + static_cast<std::ptrdiff_t>(i));
@@ -195,35 +244,50 @@ class Packer {
     } else if (planned_ == nullptr) {
       arena_.SetOwner(range, b);
     }
-    placed.range = range;
+    state_[b].range = range;
     if (planned_ == nullptr) placed.offset = arena_.Offset(range);
     live_ += placed.bytes;
     rounded_ += bytes;
     rounded_peak_ = std::max(rounded_peak_, rounded_);
     for (uint32_t old : former_) {
-      // Of each stream only the last user matters.
-      const std::span<const uint32_t> tasks = users_.Of(old);
-      const uint32_t* const end = tasks.data() + tasks.size();
-      for (const uint32_t* at = tasks.data(); at != end; ++at) {
-        const uint32_t user = *at;
-        const uint16_t stream = stream_of_[user];
-        if (stream == task.stream || (at + 1 != end && stream_of_[at[1]] == stream)) continue;
-        if (clock_.Ordered(user, stream, t)) continue;
-        added_.push_back({user, first_added_[t]});
-        first_added_[t] = static_cast<uint32_t>(added_.size() - 1);
-        clock_.AddWait(t, user);
+      const State& state = state_[old];
+      if (state.other_user == kNone) {
+        WaitFor({state.user, state.stream}, t, task.stream);
+      } else {
+        WaitForAll(old, t, task.stream);
       }
     }
   }
 
+  // What has the bytes of another waits for the last user on each other stream, where nothing orders it yet.
+  void WaitFor(User user, uint32_t t, uint16_t stream) {
+    if (user.stream == stream || clock_.Ordered(user.task, user.stream, t)) return;
+    added_.push_back({t, user.task});
+    clock_.AddWait(t, user.task);
+  }
+  void WaitForAll(uint32_t old, uint32_t t, uint16_t stream) {
+    const State& state = state_[old];
+    const User first{state.user, state.stream}, second{state.other_user, state.other_stream};
+    if (more_users_.empty()) {
+      WaitFor(first.task < second.task ? first : second, t, stream);
+      WaitFor(first.task < second.task ? second : first, t, stream);
+      return;
+    }
+    std::vector<User> users{first, second};
+    if (const auto more = more_users_.find(old); more != more_users_.end())
+      users.insert(users.end(), more->second.begin(), more->second.end());
+    std::sort(users.begin(), users.end(), [](const User& a, const User& b) { return a.task < b.task; });
+    for (const User& user : users) WaitFor(user, t, stream);
+  }
+
   void End(uint32_t t) {
-    const Task& task = tasks_[t];
-    if (!InGroup(t)) {
+    const Row& task = rows_[t];
+    if (!InGroup(task)) {
       Free(task);
       return;
     }
     // The parts of a fused node end together; what they freed is free from now on.
-    if (!LastOfGroup(t)) return;
+    if (!LastOfGroup(task)) return;
     live_ -= group_peak_[task.stream];
     Free(task);
     for (uint32_t b : held_[task.stream]) {
@@ -236,25 +300,24 @@ class Packer {
   }
 
   // One use of each operand is over. Buffers without another are released.
-  void Free(const Task& task) {
+  void Free(const Row& task) {
     const uint32_t* operand = operands_ + task.first_operand;
     for (const uint32_t* end = operand + task.operand_count; operand != end; ++operand) FreeOne(*operand);
   }
   void FreeOne(uint32_t b) {
     State& state = state_[b];
-    if (--state.remaining > 0 || state.slot == 0) return;
-    live_ -= state.bytes;
-    rounded_ -= state.slot;
+    if (--state.remaining > 0 || state.range == kNoSlot) return;
+    live_ -= slots_[b].bytes;
+    rounded_ -= slots_[b].range_bytes;
     Release(b);
   }
 
   // The same for a part of a fused node that goes on: for other streams its uses last until the node's end.
   // So they are held back, unless nobody else has a use left: then later parts may have the bytes.
-  void FreeWithinGroup(uint32_t t) {
-    const Task& task = tasks_[t];
+  void FreeWithinGroup(const Row& task) {
     for (uint32_t i = 0; i < task.operand_count; ++i) {
       const uint32_t b = operands_[task.first_operand + i];
-      if (state_[b].slot == 0) {
+      if (state_[b].range == kNoSlot) {
         --state_[b].remaining;
         continue;
       }
@@ -267,8 +330,8 @@ class Packer {
         continue;
       }
       state_[b].remaining = 0;
-      live_ -= state_[b].bytes;
-      rounded_ -= state_[b].slot;
+      live_ -= slots_[b].bytes;
+      rounded_ -= slots_[b].range_bytes;
       pending_[task.stream].push_back(b);
     }
   }
@@ -276,36 +339,47 @@ class Packer {
     if (planned_ == nullptr) arena_.Release(state_[b].range);
   }
 
-  // Rebuilds the table of waits with the added ones.
+  // Rebuilds the table of waits with the added ones. Those of consecutive tasks follow each other.
   void MergeWaits(RoleStorage& role) {
     if (added_.empty()) return;
+    std::sort(added_.begin(), added_.end());
     std::vector<uint32_t> merged(role.waits.size() + added_.size());
     uint32_t* end = merged.data();
-    const uint32_t* first_added = first_added_.data();
-    for (Task& task : role.tasks) {
-      uint32_t* const begin = end;
-      const uint32_t* wait = waits_ + task.first_wait;
-      for (const uint32_t* last = wait + task.wait_count; wait != last;) *end++ = *wait++;
-      const uint32_t first = *first_added++;
-      if (first != kNone) {
-        for (uint32_t a = first; a != kNone; a = added_[a].next) *end++ = added_[a].awaited;
-        std::sort(begin, end);
-        end = std::unique(begin, end);
+    uint32_t copied = 0;  // of the old ones
+    uint32_t shift = 0;
+    auto next = added_.begin();
+    for (uint32_t t = 0; t < role.tasks.size(); ++t) {
+      Task& task = role.tasks[t];
+      PIPER_CHECK(task.wait_count == 0 || task.first_wait >= copied,
+                  "waits stand in the order of their tasks");
+      if (next == added_.end() || next->first != t) [[likely]] {
+        task.first_wait += shift;
+        continue;
       }
+      const uint32_t until = task.first_wait + task.wait_count;
+      std::memcpy(end, waits_ + copied, (until - copied) * sizeof(uint32_t));
+      end += until - copied;
+      copied = until;
+      uint32_t* const begin = end - task.wait_count;
+      for (; next != added_.end() && next->first == t; ++next) *end++ = next->second;
+      std::sort(begin, end);
+      end = std::unique(begin, end);
       task.first_wait = static_cast<uint32_t>(begin - merged.data());
       task.wait_count = static_cast<uint32_t>(end - begin);
+      shift = static_cast<uint32_t>(end - merged.data()) - copied;
     }
+    std::memcpy(end, waits_ + copied, (role.waits.size() - copied) * sizeof(uint32_t));
+    end += role.waits.size() - copied;
     merged.resize(static_cast<size_t>(end - merged.data()));
     role.waits = std::move(merged);
   }
 
-  static constexpr uint32_t kNone = runtime::kNone;
+  static constexpr uint32_t kNone = runtime::kNone, kNoSlot = kNone - 1;
   const RoleStorage& role_;
-  // Into it: vectors would be asked for their data at every turn.
-  const Task* const tasks_;
+  // Into the role: vectors would be asked for their data at every turn.
+  const Row* const rows_;
   const uint32_t* const waits_;
   const uint32_t* const operands_;
-  const Users& users_;
   const Pool pool_;
   const std::vector<int64_t>* planned_;
   Owners owners_;
@@ -315,18 +389,19 @@ class Packer {
   int64_t live_, peak_;
   int64_t rounded_, rounded_peak_;  // with every slot at its full range; a little low while a fused node runs
   struct State {
-    int64_t slot = 0;  // what its range takes; 0: the buffer is no slot
-    int64_t bytes = 0;
-    int64_t offset = 0;
-    uint32_t range = 0;      // kNone: a slot before its first user
-    uint32_t remaining = 0;  // users to come
+    uint32_t range = kNoSlot;     // kNone: a slot before its first user
+    uint32_t remaining = 0;       // users to come
+    uint32_t user = 0;            // the last one on the stream of the first
+    uint32_t other_user = kNone;  // the last one on another stream
+    uint16_t stream = 0, other_stream = 0;
+  };
+  struct Slot {
+    int64_t range_bytes = 0, bytes = 0, offset = 0;
   };
   std::vector<State> states_;
-  State* const state_;  // per buffer
-  std::vector<uint8_t> places_;
-  uint8_t* const place_;  // per task: kInside, kFirst, kLast of a fused node
-  std::vector<uint16_t> streams_;
-  uint16_t* const stream_of_;                   // per task: in rows they lie far apart
+  State* const state_;                                          // per buffer
+  std::vector<Slot> slots_;                                     // per buffer
+  std::unordered_map<uint32_t, std::vector<User>> more_users_;  // per buffer: on further streams
   std::vector<std::vector<uint32_t>> pending_;  // per stream: freed within the fused node that runs
   struct Hold {
     uint32_t count = 0;
@@ -337,12 +412,7 @@ class Packer {
   std::vector<Hold> holds_;          // per buffer: its entries in held_
   std::vector<int64_t> group_peak_;  // per stream: what its fused node needs beyond its state at the end
   std::vector<uint32_t> former_;
-  struct Added {
-    uint32_t awaited;
-    uint32_t next;  // of the same task, or kNone
-  };
-  std::vector<Added> added_;
-  std::vector<uint32_t> first_added_;  // per task: its list in added_
+  std::vector<std::pair<uint32_t, uint32_t>> added_;  // waits: (task, awaited)
 };
 
 // Within a fiftieth of what is taken at once.
@@ -367,14 +437,15 @@ bool Overlap(const Life& a, const Life& b) {
 
 // Offsets by buffer, each slot at the lowest place that is free for its whole life, largest first. Empty if
 // there are too many slots.
-std::vector<int64_t> PlanLargestFirst(const RoleStorage& role, const Users& users, Pool pool,
-                                      const std::vector<uint32_t>& log, int64_t begin) {
+std::vector<int64_t> PlanLargestFirst(const RoleStorage& role, Pool pool, const std::vector<uint32_t>& log,
+                                      int64_t begin) {
   constexpr size_t kMost = 2000;
   std::vector<uint32_t> slots;
   for (uint32_t b = 0; b < role.buffers.size(); ++b) {
     if (IsSlot(role.buffers[b], pool)) slots.push_back(b);
   }
   if (slots.size() > kMost) return {};
+  const Users users(role.buffers, role.tasks, role.task_operands);
   std::vector<int64_t> starts(role.tasks.size()), ends(role.tasks.size());
   for (size_t i = 0; i < log.size(); ++i)
     (log[i] % 2 == 0 ? starts : ends)[log[i] / 2] = static_cast<int64_t>(i);
@@ -435,20 +506,20 @@ std::vector<int64_t> PlanLargestFirst(const RoleStorage& role, const Users& user
 
 namespace {
 
-void PackPool(RoleStorage& role, const Users& users, Pool pool, const std::vector<uint32_t>& log,
-              int64_t begin) {
+void PackPool(RoleStorage& role, Pool pool, const std::vector<uint32_t>& log, int64_t begin) {
+  const Uses uses(role);
   std::unique_ptr<Packer> best;
   for (int64_t split_ratio : {int64_t{8}, int64_t{1}, int64_t{2}, INT64_MAX}) {
-    auto packer = std::make_unique<Packer>(role, users, pool, begin, split_ratio);
+    auto packer = std::make_unique<Packer>(role, uses, pool, begin, split_ratio);
     packer->Run(log);
     if (!best || packer->arena() < best->arena()) best = std::move(packer);
     if (Good(*best, begin)) break;
   }
   if (!Good(*best, begin)) {
     // Knowing all lives, place the largest slots first; for roles small enough for a quadratic search.
-    const std::vector<int64_t> planned = PlanLargestFirst(role, users, pool, log, begin);
+    const std::vector<int64_t> planned = PlanLargestFirst(role, pool, log, begin);
     if (!planned.empty()) {
-      auto packer = std::make_unique<Packer>(role, users, pool, begin, 1, &planned);
+      auto packer = std::make_unique<Packer>(role, uses, pool, begin, 1, &planned);
       packer->Run(log);
       if (packer->arena() < best->arena()) best = std::move(packer);
     }
@@ -458,16 +529,25 @@ void PackPool(RoleStorage& role, const Users& users, Pool pool, const std::vecto
 
 }  // namespace
 
+namespace {
+
+// Gives back room that is more than a hundredth of what is used: copies cost more than that.
+template <typename T>
+void ShrinkLoose(std::vector<T>* table) {
+  if (table->capacity() - table->size() > table->size() / 100) table->shrink_to_fit();
+}
+
+}  // namespace
+
 void PackMemory(RoleStorage& role, const std::vector<uint32_t>& log) {
-  const Users users(role.buffers, role.tasks, role.task_operands);
-  PackPool(role, users, Pool::kArena, log, PlaceScratch(role));
+  PackPool(role, Pool::kArena, log, PlaceScratch(role));
   const bool offloads = std::any_of(role.buffers.begin(), role.buffers.end(),
                                     [](const Buffer& buffer) { return IsSlot(buffer, Pool::kHost); });
-  if (offloads) PackPool(role, users, Pool::kHost, log, 0);
-  role.buffers.shrink_to_fit();
-  role.waits.shrink_to_fit();
-  role.task_operands.shrink_to_fit();
-  role.tasks.shrink_to_fit();
+  if (offloads) PackPool(role, Pool::kHost, log, 0);
+  ShrinkLoose(&role.buffers);
+  ShrinkLoose(&role.waits);
+  ShrinkLoose(&role.task_operands);
+  ShrinkLoose(&role.tasks);
 }
 
 void PlaceWithoutReuse(RoleStorage& role) {
