@@ -120,7 +120,8 @@ class Packer {
         slots_(role.buffers.size()),
         pending_(role.streams.size()),
         held_(role.streams.size()),
-        group_peak_(role.streams.size(), 0) {
+        group_peak_(role.streams.size(), 0),
+        first_added_(role.tasks.size(), kNone) {
     if (uses.grouped) holds_.resize(role.buffers.size());
     for (uint32_t b = 0; b < role.buffers.size(); ++b) {
       const Buffer& buffer = role.buffers[b];
@@ -262,7 +263,8 @@ class Packer {
   // What has the bytes of another waits for the last user on each other stream, where nothing orders it yet.
   void WaitFor(User user, uint32_t t, uint16_t stream) {
     if (user.stream == stream || clock_.Ordered(user.task, user.stream, t)) return;
-    added_.push_back({t, user.task});
+    added_.push_back({user.task, first_added_[t]});
+    first_added_[t] = static_cast<uint32_t>(added_.size() - 1);
     clock_.AddWait(t, user.task);
   }
   void WaitForAll(uint32_t old, uint32_t t, uint16_t stream) {
@@ -342,17 +344,15 @@ class Packer {
   // Rebuilds the table of waits with the added ones. Those of consecutive tasks follow each other.
   void MergeWaits(RoleStorage& role) {
     if (added_.empty()) return;
-    std::sort(added_.begin(), added_.end());
     std::vector<uint32_t> merged(role.waits.size() + added_.size());
     uint32_t* end = merged.data();
     uint32_t copied = 0;  // of the old ones
     uint32_t shift = 0;
-    auto next = added_.begin();
     for (uint32_t t = 0; t < role.tasks.size(); ++t) {
       Task& task = role.tasks[t];
       PIPER_CHECK(task.wait_count == 0 || task.first_wait >= copied,
                   "waits stand in the order of their tasks");
-      if (next == added_.end() || next->first != t) [[likely]] {
+      if (first_added_[t] == kNone) {
         task.first_wait += shift;
         continue;
       }
@@ -361,7 +361,7 @@ class Packer {
       end += until - copied;
       copied = until;
       uint32_t* const begin = end - task.wait_count;
-      for (; next != added_.end() && next->first == t; ++next) *end++ = next->second;
+      for (uint32_t a = first_added_[t]; a != kNone; a = added_[a].next) *end++ = added_[a].awaited;
       std::sort(begin, end);
       end = std::unique(begin, end);
       task.first_wait = static_cast<uint32_t>(begin - merged.data());
@@ -412,7 +412,12 @@ class Packer {
   std::vector<Hold> holds_;          // per buffer: its entries in held_
   std::vector<int64_t> group_peak_;  // per stream: what its fused node needs beyond its state at the end
   std::vector<uint32_t> former_;
-  std::vector<std::pair<uint32_t, uint32_t>> added_;  // waits: (task, awaited)
+  struct Added {
+    uint32_t awaited;
+    uint32_t next;  // of the same task, or kNone
+  };
+  std::vector<Added> added_;
+  std::vector<uint32_t> first_added_;  // per task: its list in added_
 };
 
 // Within a fiftieth of what is taken at once.
