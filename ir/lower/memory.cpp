@@ -536,10 +536,10 @@ void PackPool(RoleStorage& role, Pool pool, const std::vector<uint32_t>& log, in
 
 namespace {
 
-// Gives back room that is more than a hundredth of what is used: copies cost more than that.
+// Gives back room that is more than a four-hundredth of what is used: copies cost more than that.
 template <typename T>
 void ShrinkLoose(std::vector<T>* table) {
-  if (table->capacity() - table->size() > table->size() / 100) table->shrink_to_fit();
+  if (table->capacity() - table->size() > table->size() / 400) table->shrink_to_fit();
 }
 
 }  // namespace
