@@ -11,11 +11,11 @@ namespace piper::ir::simulation {
 using runtime::TaskKind;
 
 EventLoop::EventLoop(const runtime::Job& job, const Topology& topology, const SimulationOptions& options,
-                     bool contention)
+                     const std::vector<RoleRows>& rows, bool contention)
     : job_(job),
       topology_(topology),
       programs_(options.evaluation ? job.eval : job.train),
-      rows_(BuildRows(programs_)),
+      rows_(rows),
       contention_(contention),
       record_log_(options.record_log) {
   BuildInstances(options.expand);

@@ -66,9 +66,9 @@ struct Joint {
 
 class EventLoop {
  public:
-  // Without `contention` every task takes what it costs from its start on.
+  // Without `contention` every task takes what it costs from its start on. `rows`: of the job's programs.
   EventLoop(const runtime::Job& job, const Topology& topology, const SimulationOptions& options,
-            bool contention);
+            const std::vector<RoleRows>& rows, bool contention);
   // Runs to completion or to the stuck state; false if stuck, or if contended().
   bool Run();
   // Something was met that only a run with contention times right: a second transfer on a port, several
@@ -181,7 +181,7 @@ class EventLoop {
   const runtime::Job& job_;
   const Topology& topology_;
   std::span<const runtime::RankProgram> programs_;
-  std::vector<RoleRows> rows_;  // per program
+  const std::vector<RoleRows>& rows_;  // per program
   std::vector<Instance> instances_;
   std::vector<uint32_t> rank_instance_;  // expanded or folded: which instance a rank is
   std::vector<StreamState> streams_;

@@ -1,6 +1,7 @@
 #include "ir/cost/event_rows.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -33,6 +34,8 @@ Counts CountsOf(const Task& task) {
   return backward ? Counts::kBackward : Counts::kReplay;
 }
 
+}  // namespace
+
 class RowBuilder {
  public:
   RowBuilder(const runtime::RankProgram& program, RoleRows* out) : program_(program), out_(*out) {}
@@ -51,8 +54,9 @@ class RowBuilder {
     CountActivations();
   }
 
+  const runtime::RankProgram& program() const { return program_; }
   // What the peers' tables say. `others`: of all roles.
-  void Meet(const std::vector<RowBuilder>& others) {
+  void Meet(const std::deque<RowBuilder>& others) {
     for (const MessageTable& table : tables_) {
       uint32_t argument = kNone, role = 0;
       const MessageTable* peer = nullptr;
@@ -167,7 +171,7 @@ class RowBuilder {
     }
   }
 
-  const runtime::RankProgram& program_;
+  const runtime::RankProgram program_;
   RoleRows& out_;
   size_t columns_ = 0;     // of activations: microbatches and one more
   uint32_t key_rows_ = 0;  // likewise: stage copies
@@ -177,34 +181,33 @@ class RowBuilder {
   std::map<std::pair<TaskKind, uint32_t>, uint32_t> table_of_;  // also the rows of activations
 };
 
-}  // namespace
+RowsOfJob::RowsOfJob() = default;
+RowsOfJob::~RowsOfJob() = default;
 
-std::vector<RoleRows> BuildRows(std::span<const runtime::RankProgram> programs) {
-  std::vector<RoleRows> roles(programs.size());
-  std::vector<RowBuilder> builders;
-  builders.reserve(programs.size());
-  for (size_t r = 0; r < programs.size(); ++r) {
-    builders.emplace_back(programs[r], &roles[r]).Run();
-  }
-  for (RowBuilder& builder : builders) builder.Meet(builders);
+void RowsOfJob::Add(const runtime::RankProgram& program) {
+  builders_.emplace_back(program, &roles_.emplace_back()).Run();
+}
 
+std::vector<RoleRows> RowsOfJob::Finish() {
+  for (RowBuilder& builder : builders_) builder.Meet(builders_);
   std::unordered_map<std::string_view, uint32_t> names;
   std::unordered_map<uint64_t, uint32_t> joints;  // (name, microbatch, occurrence)
-  for (size_t r = 0; r < programs.size(); ++r) {
+  for (size_t r = 0; r < roles_.size(); ++r) {
+    const runtime::RankProgram& program = builders_[r].program();
     std::unordered_map<uint64_t, uint32_t> occurrences;
-    for (uint32_t t : roles[r].collectives) {
-      const Task& task = programs[r].tasks[t];
+    for (uint32_t t : roles_[r].collectives) {
+      const Task& task = program.tasks[t];
       const uint32_t name =
-          names.emplace(programs[r].collectives[task.argument].name, static_cast<uint32_t>(names.size()))
+          names.emplace(program.collectives[task.argument].name, static_cast<uint32_t>(names.size()))
               .first->second;
       const uint64_t who = (uint64_t{name} << 32) | static_cast<uint32_t>(task.microbatch + 1);
       const uint32_t occurrence = occurrences[who]++;
       PIPER_CHECK(occurrence < (1u << 8) && name < (1u << 24), "too many collectives");
       const uint64_t key = (uint64_t{occurrence} << 56) | who;
-      roles[r].rows[t].other = joints.emplace(key, static_cast<uint32_t>(joints.size())).first->second;
+      roles_[r].rows[t].other = joints.emplace(key, static_cast<uint32_t>(joints.size())).first->second;
     }
   }
-  return roles;
+  return {std::make_move_iterator(roles_.begin()), std::make_move_iterator(roles_.end())};
 }
 
 }  // namespace piper::ir::simulation

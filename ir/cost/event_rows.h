@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <deque>
 #include <vector>
 
 #include "ir/support/units.h"
@@ -58,7 +58,21 @@ struct RoleRows {
   int64_t messages = 0, message_bytes = 0, collective_bytes = 0;  // sent, joined
 };
 
-// One a program.
-std::vector<RoleRows> BuildRows(std::span<const runtime::RankProgram> programs);
+class RowBuilder;
+
+// Makes the rows of a job's programs, one after another.
+class RowsOfJob {
+ public:
+  RowsOfJob();
+  ~RowsOfJob();
+  // In the order of the job. Reads streams, tasks, waits, peer_roles and collectives, and keeps views of
+  // them.
+  void Add(const runtime::RankProgram& program);
+  std::vector<RoleRows> Finish();
+
+ private:
+  std::deque<RoleRows> roles_;
+  std::deque<RowBuilder> builders_;
+};
 
 }  // namespace piper::ir::simulation

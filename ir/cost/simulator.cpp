@@ -14,13 +14,23 @@ double SimulationResult::bubble() const {
   return static_cast<double>(idle) / static_cast<double>(makespan);
 }
 
-SimulationResult Simulate(const runtime::Job& job, const Topology& topology,
-                          const SimulationOptions& options) {
+ClockRows::ClockRows() : rows_(std::make_unique<simulation::RowsOfJob>()) {}
+ClockRows::~ClockRows() = default;
+void ClockRows::Add(const runtime::RankProgram& program) { rows_->Add(program); }
+
+SimulationResult Simulate(const runtime::Job& job, const Topology& topology, const SimulationOptions& options,
+                          ClockRows* rows) {
+  ClockRows own;
+  if (rows == nullptr) {
+    for (const runtime::RankProgram& program : options.evaluation ? job.eval : job.train) own.Add(program);
+    rows = &own;
+  }
+  const std::vector<simulation::RoleRows> role_rows = rows->rows_->Finish();
   std::optional<simulation::EventLoop> loop;
-  loop.emplace(job, topology, options, false);
+  loop.emplace(job, topology, options, role_rows, false);
   bool complete = loop->Run();
   if (loop->contended()) {
-    loop.emplace(job, topology, options, true);
+    loop.emplace(job, topology, options, role_rows, true);
     complete = loop->Run();
   }
   std::vector<BlockedHead> cycle;

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,8 +75,29 @@ struct SimulationOptions {
   bool evaluation = false;  // Job::eval instead of Job::train
 };
 
-// Exact and deterministic. Times of the result are meaningless where `deadlock` is not empty.
+namespace simulation {
+class RowsOfJob;
+}
+
+// What the clock reads of a job's programs. Whoever builds a job can add each program while its tables are at
+// hand, which saves the clock a pass over millions of tasks that are far by then.
+class ClockRows {
+ public:
+  ClockRows();
+  ~ClockRows();
+  // In the order of the job. Only streams, tasks, waits, peer_roles and collectives are read; they stay as
+  // they are until the job was simulated.
+  void Add(const runtime::RankProgram& program);
+
+ private:
+  friend SimulationResult Simulate(const runtime::Job& job, const Topology& topology,
+                                   const SimulationOptions& options, ClockRows* rows);
+  std::unique_ptr<simulation::RowsOfJob> rows_;
+};
+
+// Exact and deterministic. Times of the result are meaningless where `deadlock` is not empty. `rows`, if
+// given, has all programs and is used up.
 SimulationResult Simulate(const runtime::Job& job, const Topology& topology,
-                          const SimulationOptions& options = {});
+                          const SimulationOptions& options = {}, ClockRows* rows = nullptr);
 
 }  // namespace piper::ir

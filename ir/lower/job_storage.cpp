@@ -37,6 +37,41 @@ uint32_t JobStorage::InternString(std::string_view text) {
 RoleStorage& JobStorage::AddTrainRole() { return train_.emplace_back(); }
 RoleStorage& JobStorage::AddEvalRole() { return eval_.emplace_back(); }
 
+// All but the name, the ranks and the parameters.
+void JobStorage::SetViews(const RoleStorage& role, runtime::RankProgram* program) {
+  program->bodies = role.bodies;
+  program->calls = role.calls;
+  program->call_operands = role.call_operands;
+  program->call_ints = role.call_ints;
+  program->call_scalars = role.call_scalars;
+  program->buffers = role.buffers;
+  program->streams = role.streams;
+  program->tasks = role.tasks;
+  program->task_operands = role.task_operands;
+  program->waits = role.waits;
+  program->collectives = role.collectives;
+  program->terms = role.terms;
+  program->peer_roles = role.peer_roles;
+  program->communicator_sizes = role.communicator_sizes;
+  program->slowdowns = role.slowdowns;
+  program->loss_scale = role.loss_scale;
+  program->loss = role.loss;
+  program->arena_bytes = role.arena_bytes;
+  program->static_bytes = role.static_bytes;
+  program->live_bytes = role.live_bytes;
+  program->host_bytes = role.host_bytes;
+}
+
+const runtime::RankProgram& JobStorage::SealTrainRole(size_t role) {
+  SetViews(train_[role], &train_programs_[role]);
+  return train_programs_[role];
+}
+
+void JobStorage::SealAs(const std::string& plan_hash) {
+  Seal(false);
+  job_.plan_hash = Intern(plan_hash);
+}
+
 std::vector<runtime::RankProgram> JobStorage::Programs(
     std::deque<RoleStorage>& roles, std::deque<std::vector<runtime::RankRow>>& rows,
     std::deque<std::vector<runtime::Parameter>>& parameters) {
@@ -56,28 +91,8 @@ std::vector<runtime::RankProgram> JobStorage::Programs(
     runtime::RankProgram program{};
     program.name = role.name;
     program.ranks = role_rows;
-    program.bodies = role.bodies;
-    program.calls = role.calls;
-    program.call_operands = role.call_operands;
-    program.call_ints = role.call_ints;
-    program.call_scalars = role.call_scalars;
-    program.buffers = role.buffers;
     program.parameters = role_parameters;
-    program.streams = role.streams;
-    program.tasks = role.tasks;
-    program.task_operands = role.task_operands;
-    program.waits = role.waits;
-    program.collectives = role.collectives;
-    program.terms = role.terms;
-    program.peer_roles = role.peer_roles;
-    program.communicator_sizes = role.communicator_sizes;
-    program.slowdowns = role.slowdowns;
-    program.loss_scale = role.loss_scale;
-    program.loss = role.loss;
-    program.arena_bytes = role.arena_bytes;
-    program.static_bytes = role.static_bytes;
-    program.live_bytes = role.live_bytes;
-    program.host_bytes = role.host_bytes;
+    SetViews(role, &program);
     programs.push_back(program);
   }
   return programs;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -85,11 +86,16 @@ class JobStorage {
   // Makes (or, after a change of the tables, makes again) every span, and sets rank_count and, unless told
   // not to, plan_hash.
   void Seal(bool with_hash = true);
+  // The views of one train role again, after its tables (not its ranks or parameters) have changed.
+  const runtime::RankProgram& SealTrainRole(size_t role);
+  // Seal with a plan hash that is known.
+  void SealAs(const std::string& plan_hash);
   const runtime::Job& job() const { return job_; }
   // Bytes held by the tables, for the bound on memory a node.
   int64_t MemoryBytes() const;
 
  private:
+  static void SetViews(const RoleStorage& role, runtime::RankProgram* program);
   std::vector<runtime::RankProgram> Programs(std::deque<RoleStorage>& roles,
                                              std::deque<std::vector<runtime::RankRow>>& rows,
                                              std::deque<std::vector<runtime::Parameter>>& parameters);
@@ -111,5 +117,18 @@ class JobStorage {
 // XXH3 (64 bits, 16 hex digits) of what decides the numbers and the layout of a plan: programs, groups,
 // optimizers, batch split. Predicted times, names of source lines, step counts and data paths are left out.
 std::string PlanHash(const runtime::Job& job);
+
+// The same, train program after train program, while each is at hand.
+class PlanHasher {
+ public:
+  explicit PlanHasher(size_t train_programs);
+  ~PlanHasher();
+  void Add(const runtime::RankProgram& program);
+  std::string Finish(const runtime::Job& job);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace piper::ir

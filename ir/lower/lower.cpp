@@ -99,14 +99,23 @@ std::vector<uint32_t> OwnerHosts(const DagIndex& index, const std::vector<Fold>&
   return owner;
 }
 
-void Pack(std::deque<RoleStorage>& roles, const SimulationResult& simulation) {
-  for (size_t r = 0; r < roles.size(); ++r) {
-    if (simulation.deadlock.empty()) {
-      PackMemory(roles[r], simulation.log[r]);
-    } else {
-      PlaceWithoutReuse(roles[r]);
-    }
+void Pack(RoleStorage& role, const SimulationResult& simulation, size_t r) {
+  if (simulation.deadlock.empty()) {
+    PackMemory(role, simulation.log[r]);
+  } else {
+    PlaceWithoutReuse(role);
   }
+}
+
+// What the clock reads of a role.
+runtime::RankProgram ClockView(const RoleStorage& role) {
+  runtime::RankProgram view{};
+  view.streams = role.streams;
+  view.tasks = role.tasks;
+  view.waits = role.waits;
+  view.peer_roles = role.peer_roles;
+  view.collectives = role.collectives;
+  return view;
 }
 
 }  // namespace
@@ -137,6 +146,9 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
     });
   });
 
+  // A role's tables are several times as large as what the processor keeps near: whatever reads all of them
+  // does so right after they were written.
+  ClockRows clock_rows;
   {
     const DagIndex index(train, regions, program, job, diag.sources());
     std::vector<std::vector<TemplateId>> templates;
@@ -160,6 +172,7 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
       role.name = job->Intern("role" + std::to_string(r));
       RoleBuilder(&context, index, fold, layout, &role).Build();
       if (!CheckLanes(role, program, diag)) return std::nullopt;
+      clock_rows.Add(ClockView(role));
       if (eval == nullptr) continue;
       RoleStorage& eval_role = job->AddEvalRole();
       eval_role.name = role.name;
@@ -171,15 +184,20 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
   job->Seal(false);
   SimulationOptions options;
   options.record_log = true;
-  lowered.simulation = Simulate(job->job(), program.topology, options);
-  Pack(job->train_roles(), lowered.simulation);
+  lowered.simulation = Simulate(job->job(), program.topology, options, &clock_rows);
+  PlanHasher hasher(job->train_roles().size());
+  for (size_t r = 0; r < job->train_roles().size(); ++r) {
+    Pack(job->train_roles()[r], lowered.simulation, r);
+    hasher.Add(job->SealTrainRole(r));
+  }
   if (eval != nullptr) {
     options.evaluation = true;
     lowered.eval_simulation = Simulate(job->job(), program.topology, options);
-    Pack(job->eval_roles(), lowered.eval_simulation);
+    for (size_t r = 0; r < job->eval_roles().size(); ++r)
+      Pack(job->eval_roles()[r], lowered.eval_simulation, r);
     lowered.eval_simulation.log.clear();
   }
-  job->Seal();
+  job->SealAs(hasher.Finish(job->job()));
   job->ForgetIndex();
   // A guard against ourselves, where it costs nothing to speak of.
   constexpr size_t kGuarded = 1'000;  // tasks of a role

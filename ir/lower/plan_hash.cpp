@@ -149,10 +149,25 @@ void HashProgram(Hasher& hash, const runtime::RankProgram& program) {
 
 }  // namespace
 
-std::string PlanHash(const runtime::Job& job) {
+struct PlanHasher::State {
   Hasher hash;
-  hash.Word(job.train.size());
-  for (const runtime::RankProgram& program : job.train) HashProgram(hash, program);
+};
+
+PlanHasher::PlanHasher(size_t train_programs) : state_(std::make_unique<State>()) {
+  state_->hash.Word(train_programs);
+}
+PlanHasher::~PlanHasher() = default;
+
+void PlanHasher::Add(const runtime::RankProgram& program) { HashProgram(state_->hash, program); }
+
+std::string PlanHash(const runtime::Job& job) {
+  PlanHasher hasher(job.train.size());
+  for (const runtime::RankProgram& program : job.train) hasher.Add(program);
+  return hasher.Finish(job);
+}
+
+std::string PlanHasher::Finish(const runtime::Job& job) {
+  Hasher& hash = state_->hash;
   hash.Word(job.groups.size());
   for (const std::span<const uint32_t>& group : job.groups) hash.Integers(group);
   for (const runtime::InputField& input : job.inputs) {
