@@ -91,6 +91,9 @@ void RoleBuilder::CollectLocals() {
     nodes += static_cast<uint32_t>(node.node_count());
     local.row.atomic = kNone;
     local.row.name = index_.name[t];
+    local.row.origin = index_.origin[node.origin];
+    local.plain =
+        node.kind == NodeKind::kCompute || node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv;
     local.row.key = kNone;
   }
   task_of_.assign(nodes, kNone);

@@ -76,9 +76,10 @@ class RoleBuilder {
     uint32_t accumulator = kNone;               // kAccumulate of microbatches: static buffer
     int32_t first_microbatch = INT32_MIN;       // of kAccumulate, in stream order: it assigns
     bool elided = false;                        // that first one is bound directly and needs no task
-    runtime::Task row{};                        // all but what depends on the microbatch
-    std::vector<uint32_t> predecessors;         // locals
-    std::vector<uint32_t> inputs;               // root classes of batch fields that it reads
+    bool plain = false;                         // compute or a message
+    runtime::Task row{};                 // all but what depends on the microbatch; `origin`: the node's
+    std::vector<uint32_t> predecessors;  // locals
+    std::vector<uint32_t> inputs;        // root classes of batch fields that it reads
     // Gradients of a BW whose first contribution is written into the accumulator: (operand, local of the
     // accumulate).
     std::vector<std::pair<uint32_t, uint32_t>> direct;
@@ -119,6 +120,9 @@ class RoleBuilder {
   void EmitStreams();
   void EmitLoads(const Local& local, int32_t microbatch);
   void EmitItem(const OrderItem& item);
+  void EmitPlain(const Local& local, uint32_t l, int32_t microbatch, uint32_t origin);
+  void EndAtomic();
+  runtime::Buffer FreshBuffer(uint32_t slot_class) const;
   runtime::Task& AddRow(const runtime::Task& row, uint32_t local);  // without operands
   void AddTask(const runtime::Task& row, uint32_t local, std::initializer_list<uint32_t> operands);
   void AddWaits();
@@ -141,10 +145,11 @@ class RoleBuilder {
   std::vector<SlotClass> classes_;
   std::vector<uint32_t> operand_classes_;
   std::vector<uint32_t> slots_;  // [class][microbatch]: buffer
-  // Of operand_classes_: the static buffer, or where the class begins in slots_.
+  // Of operand_classes_: the static buffer, or where the class begins in slots_ and what a new slot is.
   struct OperandRow {
     uint32_t fixed;
     size_t first_slot;
+    runtime::Buffer fresh;
   };
   std::vector<OperandRow> operand_rows_;
   std::map<std::pair<RegionId, Pass>, uint32_t> body_index_;
@@ -158,6 +163,7 @@ class RoleBuilder {
   std::map<uint32_t, std::vector<uint32_t>> load_of_;  // input class -> task a microbatch
   uint16_t stream_ = 0;                                // being emitted
   uint32_t atomic_ = kNone;                            // fused node being emitted
+  uint32_t atomic_begin_ = kNone;                      // its first task, or that of the item being emitted
   Picoseconds atomic_cost_ =
       -1;  // its figure still to be given to its first task; -1: the parts have their own
   bool atomic_charged_ = false;

@@ -60,10 +60,14 @@ uint32_t RoleBuilder::BufferFor(uint32_t slot_class, int32_t microbatch) {
       slots_[size_t{slot_class} * static_cast<size_t>(dag_.microbatches) + static_cast<size_t>(microbatch)];
   if (slot == kNone) {
     slot = static_cast<uint32_t>(out_.buffers.size());
-    out_.buffers.push_back(
-        {0, what.bytes, what.kind, static_cast<runtime::ElementType>(what.type), what.name});
+    out_.buffers.push_back(FreshBuffer(slot_class));
   }
   return slot;
+}
+
+runtime::Buffer RoleBuilder::FreshBuffer(uint32_t slot_class) const {
+  const SlotClass& what = classes_[slot_class];
+  return {0, what.bytes, what.kind, static_cast<runtime::ElementType>(what.type), what.name};
 }
 
 Task& RoleBuilder::AddRow(const Task& row, uint32_t local) {
@@ -78,6 +82,45 @@ Task& RoleBuilder::AddRow(const Task& row, uint32_t local) {
   }
   local_of_task_.push_back(local);
   return added;
+}
+
+// Compute and messages, which are nearly all tasks: one row, and its template's operands.
+inline void RoleBuilder::EmitPlain(const Local& local, uint32_t l, int32_t microbatch, uint32_t origin) {
+  Task& added = out_.tasks.emplace_back(local.row);
+  added.stream = stream_;
+  added.atomic = atomic_;
+  added.microbatch = microbatch;
+  added.origin = origin;
+  if (atomic_cost_ >= 0) [[unlikely]] {
+    added.cost = atomic_charged_ ? 0 : atomic_cost_;
+    atomic_charged_ = true;
+  }
+  local_of_task_.push_back(l);
+  added.first_operand = static_cast<uint32_t>(out_.task_operands.size());
+  added.operand_count = local.class_count;
+  const bool direct =
+      !local.direct.empty() && std::any_of(local.direct.begin(), local.direct.end(), [&](const auto& one) {
+        return locals_[one.second].first_microbatch == microbatch;
+      });
+  if (direct) {
+    for (uint32_t c = 0; c < local.class_count; ++c)
+      out_.task_operands.push_back(BufferFor(local, c, microbatch));
+    return;
+  }
+  const OperandRow* row = operand_rows_.data() + local.first_class;
+  uint32_t* const slots = slots_.data();
+  for (const OperandRow* end = row + local.class_count; row != end; ++row) {
+    uint32_t buffer = row->fixed;
+    if (buffer == kNone) {
+      uint32_t& slot = slots[row->first_slot + static_cast<size_t>(microbatch)];
+      if (slot == kNone) {
+        slot = static_cast<uint32_t>(out_.buffers.size());
+        out_.buffers.push_back(row->fresh);
+      }
+      buffer = slot;
+    }
+    out_.task_operands.push_back(buffer);
+  }
 }
 
 void RoleBuilder::AddTask(const Task& row, uint32_t local, std::initializer_list<uint32_t> operands) {
@@ -112,35 +155,17 @@ void RoleBuilder::EmitItem(const OrderItem& item) {
   const uint32_t l = local_of_[t];
   PIPER_CHECK(l != kNone, "an order lists a node of another host: " + dag_.templates[t].name);
   const Local& local = locals_[l];
-  const NodeTemplate& node = *local.node;
-  const int32_t microbatch = node.mb_begin + static_cast<int32_t>(item.node - dag_.first_node[t]);
+  const int32_t microbatch = local.mb_begin + static_cast<int32_t>(item.node - dag_.first_node[t]);
   uint32_t& task = task_of_[local.first_node + static_cast<uint32_t>(microbatch)];
-  PIPER_CHECK(task == kNone, "a node in two orders: " + node.name);
-  const uint32_t* classes = operand_classes_.data() + local.first_class;
-  const uint32_t origin = index_.origin[item.origin != 0 ? item.origin : node.origin];
-  if (node.kind == NodeKind::kCompute || node.kind == NodeKind::kSend || node.kind == NodeKind::kRecv) {
-    Task& added = AddRow(local.row, l);
-    added.microbatch = microbatch;
-    added.origin = origin;
-    added.first_operand = static_cast<uint32_t>(out_.task_operands.size());
-    added.operand_count = local.class_count;
-    const bool direct = std::any_of(local.direct.begin(), local.direct.end(), [&](const auto& one) {
-      return locals_[one.second].first_microbatch == microbatch;
-    });
-    const OperandRow* rows = operand_rows_.data() + local.first_class;
-    for (uint32_t c = 0; c < local.class_count; ++c) {
-      uint32_t buffer = rows[c].fixed;
-      if (direct) {
-        buffer = BufferFor(local, c, microbatch);
-      } else if (buffer == kNone) {
-        buffer = slots_[rows[c].first_slot + static_cast<size_t>(microbatch)];
-        if (buffer == kNone) buffer = BufferFor(classes[c], microbatch);
-      }
-      out_.task_operands.push_back(buffer);
-    }
-    task = static_cast<uint32_t>(out_.tasks.size()) - 1;
+  PIPER_CHECK(task == kNone, "a node in two orders: " + local.node->name);
+  const uint32_t origin = item.origin != 0 ? index_.origin[item.origin] : local.row.origin;
+  if (local.plain) [[likely]] {
+    task = static_cast<uint32_t>(out_.tasks.size());
+    EmitPlain(local, l, microbatch, origin);
     return;
   }
+  const NodeTemplate& node = *local.node;
+  const uint32_t* classes = operand_classes_.data() + local.first_class;
   Task row = local.row;
   row.microbatch = microbatch;
   row.origin = origin;
@@ -229,6 +254,12 @@ void RoleBuilder::ReserveBuffers() {
   out_.buffers.reserve(out_.buffers.size() + slots + 1);
 }
 
+// A fused node of which one task is left is an ordinary task.
+void RoleBuilder::EndAtomic() {
+  if (atomic_ != kNone && atomic_begin_ + 1 == out_.tasks.size()) out_.tasks.back().atomic = kNone;
+  atomic_begin_ = kNone;
+}
+
 void RoleBuilder::EmitStreams() {
   for (uint32_t& slot_class : operand_classes_) slot_class = Root(slot_class);
   slots_.assign(classes_.size() * static_cast<size_t>(dag_.microbatches), kNone);
@@ -246,8 +277,9 @@ void RoleBuilder::EmitStreams() {
         (local.class_count + (local.accumulator != kNone)) * static_cast<size_t>(local.node->node_count());
   }
   for (uint32_t slot_class : operand_classes_) {
-    operand_rows_.push_back(
-        {classes_[slot_class].fixed, size_t{slot_class} * static_cast<size_t>(dag_.microbatches)});
+    operand_rows_.push_back({classes_[slot_class].fixed,
+                             size_t{slot_class} * static_cast<size_t>(dag_.microbatches),
+                             FreshBuffer(slot_class)});
   }
   ReserveBuffers();
   out_.tasks.reserve(task_of_.size());
@@ -266,6 +298,7 @@ void RoleBuilder::EmitStreams() {
     for (size_t i = 0; i < order.items.size(); ++i) {
       const OrderItem& item = order.items[i];
       if (item.atomic == kNone || item.atomic != atomic_) {
+        EndAtomic();
         atomic_ = item.atomic;
         atomic_charged_ = false;
         atomic_cost_ =
@@ -283,21 +316,16 @@ void RoleBuilder::EmitStreams() {
                     local.node->mb_begin + static_cast<int32_t>(order.items[k].node - dag_.first_node[t]));
         }
       }
+      if (atomic_begin_ == kNone) atomic_begin_ = static_cast<uint32_t>(out_.tasks.size());
       EmitItem(item);
-      if (out_.tasks.size() > stream.first_task &&
-          (out_.tasks.back().kind == TaskKind::kCompute || out_.tasks.back().kind == TaskKind::kUpdate))
-        stream.computes = 1;
     }
+    EndAtomic();
     atomic_ = kNone;
     stream.task_count = static_cast<uint32_t>(out_.tasks.size()) - stream.first_task;
-    // A fused node of which one task is left is an ordinary task.
-    for (uint32_t i = stream.first_task; i < out_.tasks.size(); ++i) {
-      const uint32_t atomic = out_.tasks[i].atomic;
-      if (atomic == kNone) continue;
-      const bool before = i > stream.first_task && out_.tasks[i - 1].atomic == atomic;
-      const bool after = i + 1 < out_.tasks.size() && out_.tasks[i + 1].atomic == atomic;
-      if (!before && !after) out_.tasks[i].atomic = kNone;
-    }
+    const auto computes = [](const Task& task) {
+      return task.kind == TaskKind::kCompute || task.kind == TaskKind::kUpdate;
+    };
+    if (std::any_of(out_.tasks.begin() + stream.first_task, out_.tasks.end(), computes)) stream.computes = 1;
     out_.streams.push_back(stream);
   }
   for (const SlowdownRule& rule : dag_.slowdowns) {
@@ -321,8 +349,9 @@ void RoleBuilder::EmitStreams() {
       }
     }
   }
+  if (std::find(task_of_.begin(), task_of_.end(), kNone) == task_of_.end()) return;
   for (const Local& local : locals_) {
-    for (int32_t mb = local.node->mb_begin; mb < local.node->mb_end; ++mb) {
+    for (int32_t mb = local.mb_begin; mb < local.mb_end; ++mb) {
       PIPER_CHECK(task_of_[local.first_node + static_cast<uint32_t>(mb)] != kNone,
                   "in no order: " + local.node->name);
     }
@@ -359,8 +388,13 @@ void RoleBuilder::AddWaits() {
     uint32_t first_node;
     int32_t mb_begin, mb_end;
   };
+  struct Waits {
+    uint32_t first, last;  // producers
+    bool step_level;
+    bool loads;
+  };
   std::vector<Producer> producers;
-  std::vector<std::pair<uint32_t, uint32_t>> producers_of;  // per local: [first, last)
+  std::vector<Waits> waits_of;  // per local
   for (const Local& local : locals_) {
     const auto first = static_cast<uint32_t>(producers.size());
     for (uint32_t from : local.predecessors) {
@@ -368,21 +402,23 @@ void RoleBuilder::AddWaits() {
       if (local.node->carried && !locals_[from].node->carried) continue;
       producers.push_back({locals_[from].first_node, locals_[from].mb_begin, locals_[from].mb_end});
     }
-    producers_of.emplace_back(first, static_cast<uint32_t>(producers.size()));
+    waits_of.push_back(
+        {first, static_cast<uint32_t>(producers.size()), local.mb_begin < 0, !local.inputs.empty()});
   }
+  const uint32_t* const task_of = task_of_.data();
   const auto for_each_awaited = [&](uint32_t l, int32_t microbatch, auto&& visit) {
-    const Local& local = locals_[l];
-    for (uint32_t p = producers_of[l].first; p < producers_of[l].second; ++p) {
+    const Waits waits = waits_of[l];
+    for (uint32_t p = waits.first; p < waits.last; ++p) {
       const Producer& producer = producers[p];
       if (producer.mb_begin < 0) {
-        visit(task_of_[producer.first_node - 1]);
-      } else if (local.mb_begin >= 0) {
+        visit(task_of[producer.first_node - 1]);
+      } else if (!waits.step_level) {
         if (microbatch >= producer.mb_begin && microbatch < producer.mb_end) {
-          visit(task_of_[producer.first_node + static_cast<uint32_t>(microbatch)]);
+          visit(task_of[producer.first_node + static_cast<uint32_t>(microbatch)]);
         }
       } else {
         for (int32_t mb = producer.mb_begin; mb < producer.mb_end; ++mb) {
-          visit(task_of_[producer.first_node + static_cast<uint32_t>(mb)]);
+          visit(task_of[producer.first_node + static_cast<uint32_t>(mb)]);
         }
       }
     }
@@ -404,33 +440,45 @@ void RoleBuilder::AddWaits() {
     std::fill(first, first + out_.streams[s].task_count, static_cast<uint16_t>(s));
   }
   out_.waits.reserve(out_.tasks.size());
-  std::vector<uint32_t> touched, awaited_receives;
+  std::vector<uint32_t> awaited, touched;
   size_t next_extra = 0;
   for (uint32_t t = 0; t < out_.tasks.size(); ++t) {
     Task& task = out_.tasks[t];
-    const auto visit = [&](uint32_t awaited) __attribute__((always_inline)) {
-      const uint16_t stream = stream_of[awaited];
-      if (stream == task.stream) {
-        PIPER_CHECK(awaited <= t,
-                    "an order that contradicts the data: " + std::string(context_.job->Text(task.name)));
+    // What it waits for on other streams.
+    awaited.clear();
+    const auto visit = [&](uint32_t other) __attribute__((always_inline)) {
+      if (stream_of[other] != task.stream) {
+        awaited.push_back(other);
         return;
       }
-      if (receives[stream]) {
-        awaited_receives.push_back(awaited);
-        return;
-      }
-      if (furthest[stream] == 0) touched.push_back(stream);
-      furthest[stream] = std::max(furthest[stream], awaited + 1);
+      PIPER_CHECK(other <= t,
+                  "an order that contradicts the data: " + std::string(context_.job->Text(task.name)));
     };
-    if (local_of_task_[t] != kNone) {
-      const Local& local = locals_[local_of_task_[t]];
-      for_each_awaited(local_of_task_[t], task.microbatch, visit);
-      for (uint32_t input : local.inputs) visit(load_of_.at(input)[static_cast<size_t>(task.microbatch)]);
+    if (const uint32_t l = local_of_task_[t]; l != kNone) {
+      for_each_awaited(l, task.microbatch, visit);
+      if (waits_of[l].loads) {
+        for (uint32_t input : locals_[l].inputs)
+          visit(load_of_.at(input)[static_cast<size_t>(task.microbatch)]);
+      }
     }
     for (; next_extra < extra.size() && extra[next_extra].first == t; ++next_extra)
       visit(extra[next_extra].second);
     task.first_wait = static_cast<uint32_t>(out_.waits.size());
-    for (uint32_t stream : touched) {
+    for (const uint32_t other : awaited) {
+      const uint16_t stream = stream_of[other];
+      if (receives[stream]) {
+        if (!received_by.empty()) {
+          const uint64_t bit = uint64_t{1} << task.stream;
+          if ((received_by[other] & bit) != 0) continue;
+          received_by[other] |= bit;
+        }
+        out_.waits.push_back(other);
+        continue;
+      }
+      if (furthest[stream] == 0) touched.push_back(stream);
+      furthest[stream] = std::max(furthest[stream], other + 1);
+    }
+    for (const uint32_t stream : touched) {
       uint32_t& done = known[size_t{task.stream} * streams + stream];
       if (furthest[stream] > done) {
         out_.waits.push_back(furthest[stream] - 1);
@@ -438,21 +486,12 @@ void RoleBuilder::AddWaits() {
       }
       furthest[stream] = 0;
     }
-    for (uint32_t awaited : awaited_receives) {
-      if (!received_by.empty()) {
-        const uint64_t bit = uint64_t{1} << task.stream;
-        if ((received_by[awaited] & bit) != 0) continue;
-        received_by[awaited] |= bit;
-      }
-      out_.waits.push_back(awaited);
-    }
+    touched.clear();
     if (out_.waits.size() > task.first_wait + 1) {
       std::sort(out_.waits.begin() + task.first_wait, out_.waits.end());
       out_.waits.erase(std::unique(out_.waits.begin() + task.first_wait, out_.waits.end()), out_.waits.end());
     }
     task.wait_count = static_cast<uint32_t>(out_.waits.size()) - task.first_wait;
-    touched.clear();
-    awaited_receives.clear();
   }
 }
 
