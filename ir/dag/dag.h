@@ -117,6 +117,8 @@ struct NodeTemplate {
 
   // kSend / kRecv: the forward value, or (cotangent) the partial cotangent of `value` from region `consumer`;
   // none, without bytes: carries a temporal edge between hosts; none, with bytes: a kPartial's sum.
+  // kOffload / kPrefetch: kNone: what `region` made; else what messages brought of the region that makes
+  // `value`.
   ValueId value = kNone;
   bool cotangent = false;
   RegionId consumer = kNone;

@@ -79,6 +79,12 @@ class Communication {
           context_.AddEdge(writer, reader);
           continue;
         }
+        if (pass != Pass::kF && produced == Pass::kF) {
+          if (auto found = context_.receivers.find({r, producer}); found != context_.receivers.end()) {
+            context_.AddEdge(context_.received_fetches.at({found->second, producer})[copy], reader);
+            continue;
+          }
+        }
         Key key{value, consumer, writer, here.host};
         auto [it, fresh] = index_.try_emplace(key, needs_.size());
         if (fresh) needs_.emplace_back(key, Need{});

@@ -103,6 +103,10 @@ struct BuildContext {
   Units recompute, offload;                      // units.h; what is replayed, what leaves for the host
   std::vector<bool> leaves;                      // offload.h; per region: something of it does leave
   std::vector<std::vector<TemplateId>> fetches;  // offload.h; [region][copy]: its [offload.in], or empty
+  std::map<std::pair<RegionId, RegionId>, RegionId>
+      receivers;  // offload.h; (reader, producer elsewhere): the region with which the values leave
+  std::map<std::pair<RegionId, RegionId>, std::vector<TemplateId>>
+      received_fetches;  // offload.h; (receiver, producer)[copy]: the [offload.in]
   // differentiate.h; [region][copy]: the templates of F, BI, BW and R, or kNone.
   std::vector<std::vector<std::array<TemplateId, 4>>> compute;
   // stream.h; those on which some F, BI, BW, R or U runs, `compute` first.

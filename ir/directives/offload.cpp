@@ -21,6 +21,70 @@ bool MayFetch(const BuildContext& context, RegionId reader, RegionId producer) {
   return !ReadsReplay(context, reader, producer) && SamePlace(context, reader, producer);
 }
 
+// Where the two share microbatches they are on different hosts.
+bool Apart(const BuildContext& context, RegionId a, RegionId b) {
+  bool meet = false;
+  for (const RegionCopy& here : context.copies[a]) {
+    for (const RegionCopy& there : context.copies[b]) {
+      if (std::max(here.begin, there.begin) >= std::min(here.end, there.end)) continue;
+      if (here.host == there.host) return false;
+      meet = true;
+    }
+  }
+  return meet;
+}
+
+bool ShareHost(const BuildContext& context, RegionId a, RegionId b) {
+  for (const RegionCopy& here : context.copies[a]) {
+    for (const RegionCopy& there : context.copies[b]) {
+      if (here.host == there.host) return true;
+    }
+  }
+  return false;
+}
+
+// Calls `visit` with (value, region that makes it) for each forward value that a body reads of other regions.
+template <typename Visit>
+void ForEachValue(const BuildContext& context, RegionId region, const Body& body, Visit visit) {
+  for (const Formal& formal : body.formals) {
+    if (formal.written || formal.kind != FormalKind::kValue || formal.value == kNone) continue;
+    const RegionId producer = context.regions.value_region[formal.value];
+    if (producer != kNone && producer != region) visit(formal.value, producer);
+  }
+}
+
+// What arrives by messages and is read again later: who takes it along, and its values by (receiver,
+// producer).
+using Received = std::map<std::pair<RegionId, RegionId>, std::set<ValueId>>;
+Received FindReceived(BuildContext& context) {
+  const std::vector<Region>& regions = context.regions.regions;
+  // The first region of each place that reads something of a producer elsewhere; places that share a host
+  // with an earlier one in part keep what they receive.
+  std::vector<std::vector<RegionId>> receivers(regions.size());
+  for (RegionId r = 0; r < regions.size(); ++r) {
+    ForEachValue(context, r, regions[r].forward, [&](ValueId, RegionId producer) {
+      std::vector<RegionId>& known = receivers[producer];
+      const bool beside = std::any_of(known.begin(), known.end(),
+                                      [&](RegionId other) { return ShareHost(context, r, other); });
+      if (!beside && Apart(context, r, producer)) known.push_back(r);
+    });
+  }
+  Received received;
+  for (RegionId r = 0; r < regions.size(); ++r) {
+    for (const Body* body :
+         {&regions[r].recompute, &regions[r].backward_input, &regions[r].backward_weight}) {
+      ForEachValue(context, r, *body, [&](ValueId value, RegionId producer) {
+        for (RegionId receiver : receivers[producer]) {
+          if (context.offload.owner[receiver] == nullptr || !SamePlace(context, r, receiver)) continue;
+          context.receivers[{r, producer}] = receiver;
+          received[{receiver, producer}].insert(value);
+        }
+      });
+    }
+  }
+  return received;
+}
+
 // Bytes that leave, per region: each value once.
 std::vector<int64_t> LeavingBytes(const BuildContext& context) {
   const std::vector<Region>& regions = context.regions.regions;
@@ -71,6 +135,7 @@ void ApplyOffload(BuildContext& context) {
   if (context.Failed()) return;
   const std::vector<int64_t> bytes = LeavingBytes(context);
   std::set<const Directive*> useful;
+  for (const auto& [ends, values] : FindReceived(context)) useful.insert(context.offload.owner[ends.first]);
   for (RegionId r = 0; r < count; ++r) {
     context.leaves[r] = bytes[r] > 0;
     if (bytes[r] > 0) useful.insert(context.offload.owner[r]);
@@ -87,33 +152,48 @@ void AddOffloadNodes(BuildContext& context) {
   if (context.forward_only) return;
   const std::vector<Region>& regions = context.regions.regions;
   const std::vector<int64_t> bytes = LeavingBytes(context);
+  // A pair of copies behind a region's F; `value`: of a producer elsewhere, else kNone. Returns the one back.
+  const auto add = [&](RegionId r, uint32_t copy, const std::string& what, int64_t moved, ValueId value) {
+    const TemplateId forward = context.compute[r][copy][0];
+    NodeTemplate out;
+    out.kind = NodeKind::kOffload;
+    out.region = r;
+    out.copy = copy;
+    out.name = fmt::format("offload.out {}{}", what, CopySuffix(context, r, copy));
+    out.tags = context.dag.templates[forward].tags;
+    out.names = {InternName("offload.out")};
+    out.group = context.copies[r][copy].host;
+    out.stream = InternName("offload");
+    out.mb_begin = context.copies[r][copy].begin;
+    out.mb_end = context.copies[r][copy].end;
+    out.origin = context.dag.AddOrigin(context.offload.owner[r]->range);
+    out.bytes = moved;
+    out.value = value;
+    NodeTemplate in = out;
+    in.kind = NodeKind::kPrefetch;
+    in.name = fmt::format("offload.in {}{}", what, CopySuffix(context, r, copy));
+    in.names = {InternName("offload.in")};
+    in.stream = InternName("prefetch");
+    const TemplateId leaving = context.AddTemplate(std::move(out));
+    const TemplateId back = context.AddTemplate(std::move(in));
+    context.AddEdge(forward, leaving);
+    context.AddEdge(leaving, back);
+    return back;
+  };
+  for (const auto& [ends, values] : FindReceived(context)) {
+    const auto& [receiver, producer] = ends;
+    int64_t moved = 0;
+    for (ValueId value : values) moved += context.regions.graph.Type(value).bytes();
+    const std::string what = fmt::format("{} -> {}", regions[producer].name, regions[receiver].name);
+    std::vector<TemplateId>& fetches = context.received_fetches[ends];
+    for (uint32_t copy = 0; copy < context.copies[receiver].size(); ++copy)
+      fetches.push_back(add(receiver, copy, what, moved, *values.begin()));
+  }
   for (RegionId r = 0; r < regions.size(); ++r) {
     if (!context.leaves[r]) continue;
     for (uint32_t copy = 0; copy < context.copies[r].size(); ++copy) {
-      const TemplateId forward = context.compute[r][copy][0];
-      NodeTemplate out;
-      out.kind = NodeKind::kOffload;
-      out.region = r;
-      out.copy = copy;
-      out.name = fmt::format("offload.out {}{}", regions[r].name, CopySuffix(context, r, copy));
-      out.tags = context.dag.templates[forward].tags;
-      out.names = {InternName("offload.out")};
-      out.group = context.copies[r][copy].host;
-      out.stream = InternName("offload");
-      out.mb_begin = context.copies[r][copy].begin;
-      out.mb_end = context.copies[r][copy].end;
-      out.origin = context.dag.AddOrigin(context.offload.owner[r]->range);
-      out.bytes = bytes[r];
-      NodeTemplate in = out;
-      in.kind = NodeKind::kPrefetch;
-      in.name = fmt::format("offload.in {}{}", regions[r].name, CopySuffix(context, r, copy));
-      in.names = {InternName("offload.in")};
-      in.stream = InternName("prefetch");
-      const TemplateId leaving = context.AddTemplate(std::move(out));
-      const TemplateId back = context.AddTemplate(std::move(in));
+      const TemplateId back = add(r, copy, regions[r].name, bytes[r], kNone);
       context.fetches[r].push_back(back);
-      context.AddEdge(forward, leaving);
-      context.AddEdge(leaving, back);
       if (!regions[r].recompute.empty()) continue;
       const auto& [f, input, weight, replay] = context.compute[r][copy];
       if (input != kNone && ReadsOwnForward(regions[r].backward_input)) context.AddEdge(back, input);
@@ -123,7 +203,9 @@ void AddOffloadNodes(BuildContext& context) {
 }
 
 void BoundPrefetch(BuildContext& context) {
-  if (std::find(context.leaves.begin(), context.leaves.end(), true) == context.leaves.end()) return;
+  if (std::find(context.leaves.begin(), context.leaves.end(), true) == context.leaves.end() &&
+      context.received_fetches.empty())
+    return;
   Dag& dag = context.dag;
   std::vector<std::vector<TemplateId>> fetched(dag.templates.size());  // per reader
   for (const TemplateEdge& edge : dag.edges) {

@@ -5,7 +5,9 @@
 //
 // What a region's F leaves for later passes on its host (saved values, and outputs that a backward pass or an
 // R reads again) is copied to host memory and its bytes are given back; it is copied back before the first
-// node that reads it. What is replayed (recompute.h) does not travel; what a replay reads does. Copies run on
+// node that reads it. What is replayed (recompute.h) does not travel; what a replay reads does. A value that
+// a message brought leaves with its *receiver*, the first region of that place whose F reads it, by a pair of
+// copies of its own. Copies run on
 // two streams of their own, `offload` and `prefetch`, in the order of the F and of the first readers.
 // `prefetch n`: the copies back of a unit (units.h) and microbatch wait until the first reader of the one
 // that is n before it, in the order of the compute stream, may start; with 0, of itself.
@@ -15,9 +17,10 @@
 
 namespace piper::ir {
 
-// Leaves context.offload and `leaves`. After ApplyRecompute.
+// Leaves context.offload, `leaves` and `receivers`. After ApplyRecompute.
 void ApplyOffload(BuildContext& context);
-// Leaves `fetches`; the edges to readers in other regions are added by AddCommunication.
+// Leaves `fetches` and `received_fetches`; the edges to readers in other regions are added by
+// AddCommunication.
 void AddOffloadNodes(BuildContext& context);
 // Adds the temporal edges of `prefetch`, once the compute streams are complete.
 void BoundPrefetch(BuildContext& context);

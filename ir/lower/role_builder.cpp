@@ -178,12 +178,16 @@ uint32_t RoleBuilder::Root(uint32_t slot_class) const {
   return slot_class;
 }
 
+// The region whose values a copy to or from the host moves.
+RegionId RoleBuilder::MadeBy(const NodeTemplate& copy) const {
+  return copy.value == kNone ? copy.region : index_.regions.value_region[copy.value];
+}
+
 Maker RoleBuilder::MakerFor(const Local& reader, RegionId producer) const {
   for (uint32_t from : reader.predecessors) {
     const NodeTemplate& node = *locals_[from].node;
-    if (node.region != producer) continue;
-    if (node.pass == Pass::kR) return Maker::kReplay;
-    if (node.kind == NodeKind::kPrefetch) return Maker::kFetch;
+    if (node.kind == NodeKind::kPrefetch && MadeBy(node) == producer) return Maker::kFetch;
+    if (node.pass == Pass::kR && node.region == producer) return Maker::kReplay;
   }
   return Maker::kForward;
 }
@@ -390,17 +394,18 @@ void RoleBuilder::PlanLossFold(Local& local) {
 void RoleBuilder::PlanCopy(Local& local) {
   const NodeTemplate& node = *local.node;
   const bool out = node.kind == NodeKind::kOffload;
+  const RegionId producer = MadeBy(node);
   std::set<uint32_t> saved;
   std::set<ValueId> values;
   for (const Local& reader : locals_) {
     if (reader.node->kind != NodeKind::kCompute || reader.node->copy != node.copy) continue;
-    if (reader.node->pass == Pass::kF || MakerFor(reader, node.region) != Maker::kFetch) continue;
+    if (reader.node->pass == Pass::kF || MakerFor(reader, producer) != Maker::kFetch) continue;
     for (const Formal& formal : index_.BodyOf(*reader.node).formals) {
       if (formal.written || formal.value == kNone) continue;
-      const bool own = reader.node->region == node.region;
+      const bool own = reader.node->region == producer;
       if (own && formal.kind == FormalKind::kSaved) saved.insert(formal.saved);
       if (own && formal.kind == FormalKind::kOutput) values.insert(formal.value);
-      if (formal.kind == FormalKind::kValue && index_.regions.value_region[formal.value] == node.region)
+      if (formal.kind == FormalKind::kValue && index_.regions.value_region[formal.value] == producer)
         values.insert(formal.value);
     }
   }

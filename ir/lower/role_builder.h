@@ -100,6 +100,7 @@ class RoleBuilder {
   // another.
   uint32_t ClassOfValue(ValueId value, Maker maker = Maker::kForward, NameId stream = 0);
   // Whose bytes of a region's values a template of this role reads: its data edges say it.
+  RegionId MadeBy(const NodeTemplate& copy) const;
   Maker MakerFor(const Local& reader, RegionId producer) const;
   uint32_t Intern(const Key& key, const SlotClass& fresh);
   uint32_t Root(uint32_t slot_class) const;
