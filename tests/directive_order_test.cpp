@@ -188,7 +188,8 @@ TEST(Order, Refusals) {
     lanes.kind = Step::Kind::kLanes;
     lanes.lanes.push_back({InternName("reduce"), {test.Fused({F(0, 0), B(0, 0)})}});
     test.Order("pp", 0, {lanes});
-    ExpectRefusal(test, "bad-fused", {"only compute steps fuse"});
+    ExpectRefusal(test, "bad-fused",
+                  {"`fused` on stream reduce, where none of its parts runs", "list it under `compute:`"});
   }
   {
     // Backward before forward: the data contradicts the order.

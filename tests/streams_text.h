@@ -61,8 +61,8 @@ fn two_lanes(s: int, p: int, m: int) -> schedule {
 )" + StreamsTrain(p * dp);
 }
 
-// One layer on a machine where nothing costs anything but its F, BI and BW, 10 us each, of two microbatches.
-inline std::string ChainText(const std::string& directives) {
+// A stage on a machine where nothing costs anything but its F, BI and BW, of two microbatches.
+inline std::string ChainText(const std::string& directives, int weights_us = 10) {
   return R"(import std.topologies
 module Layer(width: dim) {
   param w: [width, out = width] = normal(0.3)
@@ -87,8 +87,8 @@ strategy study {
   split batch into 2 as mb
   cost F[stage] = 10 us
   cost BI[stage] = 10 us
-  cost BW[stage] = 10 us
-)" + directives +
+  cost BW[stage] = )" +
+         std::to_string(weights_us) + " us\n" + directives +
          R"(}
 train {
   model net

@@ -57,6 +57,13 @@ struct OrderClaim {
   OriginId origin = 0;  // the step that lists the foreign one
 };
 
+// A fused step whose parts stand on several streams, or move data (fused.h).
+struct FusedNode {
+  size_t host = 0;  // index into BuildContext::hosts
+  OriginId origin = 0;
+  std::vector<NodeId> members;  // as listed
+};
+
 // `order on host { greedy(..) }`, still to be resolved.
 struct GreedyOrder {
   size_t host = 0;  // index into BuildContext::hosts
@@ -124,7 +131,10 @@ struct BuildContext {
   std::vector<std::vector<OrderItem>> timelines;
   // Of the stream `compute`, once stream_order.h has made it.
   const StreamOrder& ComputeOrder(size_t host) const;
-  std::vector<OrderClaim> claims;          // order.h
+  std::vector<OrderClaim> claims;      // order.h
+  std::vector<FusedNode> fused_nodes;  // order.h
+  std::map<NodeId, NodeId>
+      part_begins;  // fused.h; of every node of theirs, the first one of its stream's part
   std::vector<GreedyOrder> greedy_orders;  // order.h; in file order
   std::vector<FusedCost> fused_costs;      // cost.h
   Vocabulary vocabulary;

@@ -12,6 +12,7 @@
 #include "ir/directives/expression.h"
 #include "ir/directives/foreign_steps.h"
 #include "ir/directives/freeze.h"
+#include "ir/directives/fused.h"
 #include "ir/directives/gradient_sync.h"
 #include "ir/directives/greedy.h"
 #include "ir/directives/limit.h"
@@ -170,6 +171,7 @@ std::optional<BuiltDag> BuildDagWith(const Program& program, bool forward_only, 
   CheckFusedCosts(context);
   MergeComputeStreams(context, marker);
   BuildStreamOrders(context);
+  ApplyFused(context);
   BoundPrefetch(context);
   if (!forward_only) ApplyLimit(context);
   CheckForeignSteps(context);

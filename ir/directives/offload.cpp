@@ -224,9 +224,15 @@ void BoundPrefetch(BuildContext& context) {
       std::map<std::pair<uint32_t, int32_t>, size_t> index;  // (unit, microbatch) -> arrival
       std::set<NodeId> seen;
       size_t begin = 0;
+      std::map<NodeId, size_t> part_starts;  // by first node: parts of fused nodes over several streams
       for (size_t i = 0; i < items.size(); ++i) {
         const OrderItem& item = items[i];
         if (i == 0 || item.atomic == kNone || item.atomic != items[i - 1].atomic) begin = i;
+        size_t start = begin;
+        if (auto part = context.part_begins.find(item.node); part != context.part_begins.end()) {
+          if (part->second == item.node) part_starts[item.node] = i;
+          start = part_starts.at(part->second);
+        }
         const TemplateId t = dag.TemplateOf(item.node);
         if (fetched[t].empty()) continue;
         const int32_t mb = dag.templates[t].mb_begin + static_cast<int32_t>(item.node - dag.first_node[t]);
@@ -238,7 +244,7 @@ void BoundPrefetch(BuildContext& context) {
           const NodeId id = dag.first_node[from] + static_cast<NodeId>(mb - copy.mb_begin);
           if (!seen.insert(id).second) continue;
           auto [it, fresh] = index.try_emplace({context.offload.unit[copy.region], mb}, arrivals.size());
-          if (fresh) arrivals.push_back({begin, {}});
+          if (fresh) arrivals.push_back({start, {}});
           arrivals[it->second].copies.push_back(id);
         }
       }

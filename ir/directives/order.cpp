@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/directives/order_missing.h"
 #include "ir/support/result.h"
 
 namespace piper::ir {
@@ -264,59 +265,111 @@ class OrderReader {
   }
 
   void ReadFused(const Step& step, NameId stream) {
-    if (stream != compute_) {
-      Report(DiagKind::kBadFused,
-             fmt::format("`fused` on stream {}: only compute steps fuse", NameText(stream)),
-             "list it under compute");
-      return;
-    }
-    uint32_t atomic = marker_.Next();
     std::vector<std::vector<ExpandedNode>> parts;
+    std::vector<NameId> streams;  // of the parts, by first appearance
     size_t count = 0;
+    bool computes = true;
     for (const Selector& part : step.fused) {
       Expand(part);
       if (expanded_.empty() && !part.optional) ReportNothing(part);
       for (const ExpandedNode& node : expanded_) {
-        if (dag_.templates[node.node_template].kind == NodeKind::kCompute) continue;
-        Report(DiagKind::kBadFused,
-               fmt::format("{} cannot be part of a fused step", dag_.templates[node.node_template].name),
-               "only F, BI and BW fuse");
-        return;
+        const NodeTemplate& what = dag_.templates[node.node_template];
+        if (!CanFuse(what)) {
+          Report(
+              DiagKind::kBadFused, fmt::format("{} cannot be part of a fused step", what.name),
+              "F, BI, BW, R, U, messages, reductions and the copies of `offload` fuse; what runs right after "
+              "one of them goes with it");
+          return;
+        }
+        computes = computes && what.kind == NodeKind::kCompute;
+        if (std::find(streams.begin(), streams.end(), what.stream) == streams.end())
+          streams.push_back(what.stream);
       }
-      parts.push_back(expanded_);
-      whole_backward_ = false;
       count += expanded_.size();
-      Append(stream, atomic);
+      parts.push_back(expanded_);
     }
-    if (count > 0) PriceFused(parts, atomic);
+    if (count == 0) return;
+    // A part that is legally empty might have been there.
+    const bool empty = std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.empty(); });
+    if (!empty && std::find(streams.begin(), streams.end(), stream) == streams.end()) {
+      Report(DiagKind::kBadFused,
+             fmt::format("`fused` on stream {}, where none of its parts runs", NameText(stream)),
+             fmt::format("list it under `{}:`", NameText(streams[0])));
+      return;
+    }
+    const uint32_t atomic = marker_.Next();
+    const FusedCost* priced = FindFusedCost(parts);
+    if (computes && streams.size() == 1 && streams[0] == stream && context_.Computes(stream)) {
+      for (const std::vector<ExpandedNode>& part : parts) {
+        expanded_ = part;
+        whole_backward_ = false;
+        Append(stream, atomic);
+      }
+      if (priced == nullptr) return;
+      if (dag_.atomic_costs.size() <= atomic) dag_.atomic_costs.resize(atomic + 1, -1);
+      dag_.atomic_costs[atomic] = std::llround(priced->cost->figure.value);
+      return;
+    }
+    if (priced != nullptr) {
+      diag_
+          .Error(priced->directive->range, DiagKind::kBadCost,
+                 "a figure for a fused step whose parts run on several streams")
+          .Note(step_range_, "the fused step is here")
+          .Hint(
+              "its parts cost what they cost, at once: give figures to them, and a `slowdown` to their "
+              "streams");
+      return;
+    }
+    // Every part stands on its own stream; what holds them together are temporal edges (fused.h).
+    FusedNode fused{host_index_, dag_.AddOrigin(step_range_), {}};
+    for (const std::vector<ExpandedNode>& part : parts) {
+      for (NameId of : streams) {
+        expanded_.clear();
+        PassSet backward = 0;
+        for (const ExpandedNode& node : part) {
+          const NodeTemplate& what = dag_.templates[node.node_template];
+          if (what.stream != of) continue;
+          expanded_.push_back(node);
+          fused.members.push_back(node.node);
+          if (IsBackward(what)) backward = static_cast<PassSet>(backward | PassBit(what.pass));
+        }
+        if (expanded_.empty()) continue;
+        whole_backward_ = backward == kPassB;
+        Append(of, kNone);
+      }
+    }
+    context_.fused_nodes.push_back(std::move(fused));
+  }
+
+  static bool CanFuse(const NodeTemplate& node) {
+    switch (node.kind) {
+      case NodeKind::kAccumulate:
+      case NodeKind::kLossFold:
+      case NodeKind::kNorm:
+      case NodeKind::kClip:
+      case NodeKind::kSave:
+      case NodeKind::kValidate:
+        return false;
+      default:
+        return !node.carried;
+    }
   }
 
   // `cost fused(a, b)`: each part within the selector at its place.
-  void PriceFused(const std::vector<std::vector<ExpandedNode>>& parts, uint32_t atomic) {
+  const FusedCost* FindFusedCost(const std::vector<std::vector<ExpandedNode>>& parts) {
     for (FusedCost& fused : context_.fused_costs) {
       if (fused.cost->fused.size() != parts.size()) continue;
       bool fits = true;
       for (size_t i = 0; i < parts.size() && fits; ++i) {
         fits = !parts[i].empty();
-        for (const ExpandedNode& node : parts[i]) fits = fits && Within(fused.cost->fused[i], node);
+        for (const ExpandedNode& node : parts[i])
+          fits = fits && Selects(context_, fused.cost->fused[i], node);
       }
       if (!fits) continue;
       fused.used = true;
-      if (dag_.atomic_costs.size() <= atomic) dag_.atomic_costs.resize(atomic + 1, -1);
-      dag_.atomic_costs[atomic] = std::llround(fused.cost->figure.value);
-      return;
+      return &fused;
     }
-  }
-
-  bool Within(const Selector& selector, const ExpandedNode& node) const {
-    std::vector<int32_t> microbatches;
-    for (const SelectorClause& clause : selector.any_of) {
-      if (!context_.TemplateMatches(clause, node.node_template)) continue;
-      microbatches.clear();
-      context_.split.Collect(clause, node.microbatch, node.microbatch + 1, &microbatches);
-      if (!microbatches.empty()) return true;
-    }
-    return false;
+    return nullptr;
   }
 
   // The host's templates for a clause; split indices aside. Steps of a loop share the entry.
@@ -566,10 +619,6 @@ class OrderReader {
     const std::vector<NameId>& streams = context_.compute_streams;
     const bool ordered = std::any_of(streams.begin(), streams.end(), [&](NameId s) { return Orders(s); });
     if (!ordered || reports_ > 0) return;
-    const bool all = std::all_of(streams.begin(), streams.end(), [&](NameId s) { return Orders(s); });
-    const auto counts = [&](const NodeTemplate& node) {
-      return node.kind == NodeKind::kCompute && node.pass != Pass::kR && (all || Orders(node.stream));
-    };
     if (greedy_.valid()) {
       const std::vector<OrderItem>& beside = Listed(compute_).items;
       const OriginId origin = beside.empty() ? foreign_origin_ : beside[0].origin;
@@ -582,126 +631,13 @@ class OrderReader {
              "remove one of the two", greedy_, "the order is found here");
       return;
     }
-    const bool complete = std::all_of(templates_.begin(), templates_.end(), [&](TemplateId t) {
-      if (!counts(dag_.templates[t])) return true;
-      const auto first = listed_.begin() + dag_.first_node[t], end = listed_.begin() + dag_.first_node[t + 1];
-      return std::find(first, end, 0u) == end;
-    });
-    if (complete) return;
-    // Mostly a whole step is left out, B[stage = 0, mb = 1] say: then it is one report.
-    struct Left {
-      TemplateId first = 0;
-      NodeId node = 0;
-      int64_t nodes = 0, missing = 0;
-      bool whole() const { return missing == nodes; }
-    };
-    std::map<std::tuple<int64_t, int32_t, Pass>, Left> steps;  // by stage, microbatch, pass
+    std::vector<TemplateId> wanted;
     for (TemplateId t : templates_) {
       const NodeTemplate& node = dag_.templates[t];
-      if (!counts(node)) continue;
-      for (NodeId id = dag_.first_node[t]; id < dag_.first_node[t + 1]; ++id) {
-        Left& left = steps[{StageOf(node), Microbatch(t, id), node.pass}];
-        ++left.nodes;
-        if (listed_[id] != 0) continue;
-        if (left.missing++ == 0) left.first = t, left.node = id;
-      }
+      if (node.kind == NodeKind::kCompute && node.pass != Pass::kR && Orders(node.stream))
+        wanted.push_back(t);
     }
-    constexpr size_t kShown = 3;
-    size_t missing = 0;
-    for (auto& [key, left] : steps) {
-      if (left.missing == 0) continue;
-      const auto& [stage, mb, pass] = key;
-      auto other = steps.find({stage, mb, pass == Pass::kBI ? Pass::kBW : Pass::kBI});
-      bool both = pass != Pass::kF && left.whole() && other != steps.end() && other->second.whole() &&
-                  other->second.missing > 0;
-      if (both) other->second.missing = 0;  // said here
-      if (left.whole()) {
-        if (++missing > kShown) continue;
-        std::string name =
-            fmt::format("{}[{}{}]", both ? "B" : PassName(pass),
-                        stage < 0 ? "" : fmt::format("{} = {}, ", context_.stage_tag, stage), Split(mb));
-        ReportMissing(left.first, left.node, name);
-        continue;
-      }
-      for (TemplateId t : templates_) {
-        const NodeTemplate& node = dag_.templates[t];
-        if (!counts(node) || node.pass != pass || StageOf(node) != stage) continue;
-        if (mb < node.mb_begin || mb >= node.mb_end) continue;
-        NodeId id = dag_.first_node[t] + static_cast<NodeId>(mb - node.mb_begin);
-        if (listed_[id] != 0 || ++missing > kShown) continue;
-        std::string tags;
-        for (const TagInstance& tag : node.tags) tags += fmt::format("{} = {}, ", tag.name, tag.index);
-        ReportMissing(t, id, fmt::format("{}[{}{}]", PassName(pass), tags, Split(mb)));
-      }
-    }
-    if (missing > kShown)
-      diag_.Error(directive_->range, DiagKind::kOrderMissing,
-                  fmt::format("{} more steps are missing from the order on {}", missing - kShown,
-                              dag_.groups[host_].text));
-  }
-
-  // -1 without a cut.
-  int64_t StageOf(const NodeTemplate& node) const {
-    for (const TagInstance& tag : node.tags) {
-      if (tag.name == context_.stage_tag) return tag.index;
-    }
-    return -1;
-  }
-
-  int32_t Microbatch(TemplateId t, NodeId id) const {
-    return dag_.templates[t].mb_begin + static_cast<int32_t>(id - dag_.first_node[t]);
-  }
-
-  // "dir = 0, mb = 3"
-  std::string Split(int64_t mb) const {
-    std::string split;
-    for (size_t i = dag_.split_dims.size(); i-- > 0;) {
-      const auto& [name, size] = dag_.split_dims[i];
-      split = fmt::format("{} = {}{}{}", name, mb % size, split.empty() ? "" : ", ", split);
-      mb /= size;
-    }
-    return split;
-  }
-
-  // Where an order of other hosts lists a step of this one: most likely it was meant for here.
-  SourceRange ListedElsewhere(TemplateId t, int32_t mb) const {
-    for (const Directive& directive : context_.program.directives) {
-      const auto* order = std::get_if<OrderDirective>(&directive.body);
-      if (order == nullptr || &directive == directive_) continue;
-      for (const auto& [stream, schedule] : order->streams) {
-        for (const Step& step : schedule.steps) {
-          if (step.kind == Step::Kind::kSelect && Within(step.select, {dag_.first_node[t], t, mb}))
-            return step.range;
-        }
-      }
-    }
-    return {};
-  }
-
-  void ReportMissing(TemplateId t, NodeId id, const std::string& name) {
-    // The nearest listed instance of the same template shows where it belongs.
-    NodeId near = id;
-    for (NodeId distance = 1; distance < dag_.first_node[t + 1] - dag_.first_node[t] && near == id;
-         ++distance) {
-      if (id >= dag_.first_node[t] + distance && listed_[id - distance] != 0)
-        near = id - distance;
-      else if (id + distance < dag_.first_node[t + 1] && listed_[id + distance] != 0)
-        near = id + distance;
-    }
-    auto error = diag_.Error(
-        directive_->range, DiagKind::kOrderMissing,
-        fmt::format(
-            "the order on {} leaves out {}{}", dag_.groups[host_].text, name,
-            dag_.templates[t].stream == compute_ ? "" : " of stream " + NameText(dag_.templates[t].stream)));
-    if (const SourceRange elsewhere = ListedElsewhere(t, Microbatch(t, id)); elsewhere.valid())
-      error.Note(elsewhere, "another order lists it here, which does not make it run there");
-    if (near != id) {
-      error.Note(dag_.origins[listed_[near] - 1], fmt::format("{} is listed here", dag_.NodeName(near)));
-      error.Hint(near < id ? "it belongs after that" : "it belongs before that");
-    } else {
-      if (foreign_origin_ != 0) error.Note(dag_.origins[foreign_origin_], "this step is another group's");
-      error.Hint("every F, BI and BW of an ordered compute stream is listed exactly once");
-    }
+    ReportMissingSteps(context_, *directive_, host_, wanted, listed_, foreign_origin_);
   }
 
   void Report(DiagKind kind, std::string message, std::string hint, SourceRange note = {},
@@ -761,6 +697,17 @@ void AtomicMarker::Append(const std::vector<ExpandedNode>& nodes, OriginId origi
     items->push_back({nodes[i + 1].node, origin, items->back().atomic});
     ++i;
   }
+}
+
+bool Selects(const BuildContext& context, const Selector& selector, const ExpandedNode& node) {
+  std::vector<int32_t> microbatches;
+  for (const SelectorClause& clause : selector.any_of) {
+    if (!context.TemplateMatches(clause, node.node_template)) continue;
+    microbatches.clear();
+    context.split.Collect(clause, node.microbatch, node.microbatch + 1, &microbatches);
+    if (!microbatches.empty()) return true;
+  }
+  return false;
 }
 
 void ApplyOrder(BuildContext& context, AtomicMarker& marker) {

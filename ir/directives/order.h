@@ -6,10 +6,11 @@
 // A step lists the group's nodes that its selector matches: by microbatch, then F in model order, B in
 // reverse model order with BI then BW a region. Where one step holds both, a region's BI and BW are a whole
 // B: one atomic node, whose results leave at its end. `fused(f, b)` makes one atomic node of all of its
-// parts. `lanes` lists steps per stream; `barrier` makes what a group listed before it precede what it lists
-// after, across its streams. Every F, BI, BW of an ordered stream is listed exactly once; what else
-// runs there attaches to its neighbours (stream_order.h). A group of several hosts gives each its own part.
-// A step that selects nothing here but nodes of other groups claims where they stand (foreign_steps.h).
+// parts, on one stream (OrderItem::atomic) or on several (fused.h). `lanes` lists steps per stream; `barrier`
+// makes what a group listed before it precede what it lists after, across its streams. Every F, BI, BW of an
+// ordered stream is listed exactly once; what else runs there attaches to its neighbours (stream_order.h). A
+// group of several hosts gives each its own part. A step that selects nothing here but nodes of other groups
+// claims where they stand (foreign_steps.h).
 #pragma once
 
 #include "ir/directives/context.h"
@@ -29,6 +30,8 @@ struct ExpandedNode {
   TemplateId node_template = 0;
   int32_t microbatch = 0;
 };
+
+bool Selects(const BuildContext& context, const Selector& selector, const ExpandedNode& node);
 
 // Appends nodes, marking whole Bs as atomic. Used for steps and for the default order.
 class AtomicMarker {

@@ -7,6 +7,7 @@
 
 #include "ir/cost/resource_model.h"
 #include "ir/dag/region_body.h"
+#include "ir/directives/fused.h"
 
 namespace piper::ir {
 
@@ -173,6 +174,7 @@ class Timeline {
     for (const TemporalEdge& edge : dag_.temporal) {
       if (edge.distance == 0) temporal_.emplace_back(edge.from, edge.to);
     }
+    for (size_t h = 0; h < context_.hosts.size(); ++h) AddFused(h);
     std::sort(temporal_.begin(), temporal_.end());
     std::sort(followers_.begin(), followers_.end());
     pending_.assign(dag_.node_count(), 0);
@@ -180,6 +182,22 @@ class Timeline {
       if (Follows(node)) continue;
       ForEachSuccessor(
           node, [&](NodeId to) { ++(unit_of_[to] == kNone ? pending_[to] : units_[unit_of_[to]].pending); });
+    }
+  }
+
+  // What keeps the parts of fused steps on several streams together.
+  void AddFused(size_t h) {
+    const auto here = [&](const FusedNode& node) { return node.host == h; };
+    if (std::none_of(context_.fused_nodes.begin(), context_.fused_nodes.end(), here)) return;
+    std::vector<std::span<const OrderItem>> orders;
+    for (const ListedStream& listed : context_.host_orders[h].streams) {
+      if (context_.Computes(listed.stream)) orders.push_back(listed.items);
+    }
+    const FusedEdges edges(dag_, orders);
+    for (const FusedNode& node : context_.fused_nodes) {
+      if (!here(node)) continue;
+      const std::vector<std::pair<NodeId, NodeId>> added = edges.Of(node);
+      temporal_.insert(temporal_.end(), added.begin(), added.end());
     }
   }
 
