@@ -27,6 +27,7 @@ Listed MessageStep(const std::string& pass, const std::string& end, const Part& 
 void MessagesOf(const Study& study, const Listed& step, std::vector<Listed>* before,
                 std::vector<Listed>* after) {
   for (const Part& part : step.parts) {
+    if (part.pass == "R") continue;
     const int here = study.RankOf(part.stage, part.dir);
     const auto apart = [&](int stage) {
       return stage >= 0 && stage < study.stages() && study.RankOf(stage, part.dir) != here;
@@ -92,6 +93,17 @@ void SwapSome(std::vector<Listed>* steps, bool neighbours, Random& random) {
 
 void Drop(Mutant* mutant, Random& random) {
   std::vector<Listed>& steps = mutant->study.orders[AnyRank(mutant->study, random)].compute();
+  // Several: a report of up to three says which.
+  std::set<std::tuple<int, int, int>> gone;
+  for (int more = random.Chance(4) ? random.Between(2, 6) : 0; more > 0 && steps.size() > 1; --more) {
+    const int at = random.Below(steps.size());
+    const Part part = steps[at].parts[0];
+    if (steps[at].parts.size() > 1 || part.pass == "R") continue;
+    if (!gone.insert({part.stage, part.dir, 2 * part.mb + (part.pass == "F")}).second) continue;
+    mutant->dropped.push_back(steps[at].Text());
+    steps.erase(steps.begin() + at);
+  }
+  if (!gone.empty()) return;
   const int at = random.Below(steps.size());
   Listed& step = steps[at];
   const Part part = step.parts[random.Below(step.parts.size())];
@@ -100,12 +112,12 @@ void Drop(Mutant* mutant, Random& random) {
     const bool input = random.Chance(2);
     step.parts[0].pass = input ? "BW" : "BI";
     step.touched = true;
-    Listed gone{{part}, "", false};
-    gone.parts[0].pass = input ? "BI" : "BW";
-    mutant->dropped = gone.Text();
+    Listed half{{part}, "", false};
+    half.parts[0].pass = input ? "BI" : "BW";
+    mutant->dropped = {half.Text()};
     return;
   }
-  mutant->dropped = Listed{{part}, "", false}.Text();
+  mutant->dropped = {Listed{{part}, "", false}.Text()};
   step.parts.erase(std::find(step.parts.begin(), step.parts.end(), part));
   step.touched = true;
   if (step.parts.empty()) steps.erase(steps.begin() + at);

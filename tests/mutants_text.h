@@ -152,7 +152,7 @@ const char* KindName(Kind kind);
 struct Mutant {
   Study study;
   Written written;
-  std::string dropped;  // kDrop: the step that has gone, as text
+  std::vector<std::string> dropped;  // kDrop: the steps that have gone, as text
 };
 // `executed`: lines of `good`'s text in an order in which they can be done (Verdict::executed).
 Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, uint64_t seed);
