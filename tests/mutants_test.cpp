@@ -264,7 +264,7 @@ TEST(Mutants, AreRefusedWithTheirLinesOrRunRight) {
       }
       ++tally.accepted;
       ++all.accepted;
-      if (all.with_numbers < with_numbers && all.accepted % 4 == 1) {
+      if (all.with_numbers < with_numbers && all.accepted % (Soak() ? 8 : 12) == 1) {
         ++all.with_numbers;
         testing::ExpectEqualToReference(*compiled, 2, name);
       }

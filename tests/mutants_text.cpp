@@ -259,8 +259,8 @@ Written Write(const Study& study) {
         true);
   }
   put("}\ntrain {\n  model net\n  data random()\n  global_batch " + std::to_string(study.m * study.dp) +
-      "\n  steps 1\n  optimizer sgd(lr = 0.0009765625)\n  seed 5\n  on machine(ranks = " +
-      std::to_string(study.p * study.dp) + ")\n  using study\n}");
+      "\n  steps 1\n  optimizer sgd(lr = 0.0009765625)\n" + (study.clip ? "  clip 1e30\n" : "") +
+      "  seed 5\n  on machine(ranks = " + std::to_string(study.p * study.dp) + ")\n  using study\n}");
   return written;
 }
 
@@ -306,6 +306,7 @@ Study ChooseStudy(const std::string& schedule, uint64_t seed, bool skips) {
     }
   }
   study.overlapped = schedule == "zb2p_overlapped";
+  study.clip = random.Chance(3);
   study.orders = schedule == "greedy" ? GreedyOrders(study, ChooseGreedy(study, random))
                                       : LibraryOrders(study, study.overlapped ? "zb2p" : schedule);
   return study;

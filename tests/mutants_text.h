@@ -88,6 +88,7 @@ struct Study {
   std::vector<RankOrder> orders;
   std::string recompute;    // "[unit]": what a `recompute` line names; empty: none
   std::string offload;      // "[unit] to host { prefetch 1 }"; empty: none
+  bool clip = false;        // by a bound that nothing exceeds
   bool overlapped = false;  // updates are validated in the next step
   std::vector<Edge> edges;  // added by a mutation
   std::vector<Limit> limits;
