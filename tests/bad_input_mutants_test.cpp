@@ -66,8 +66,8 @@ train {
   data random(16)
   global_batch 16
   steps 2
-  optimizer adamw(lr = warmup(2, 1e-3)) where not [norm]
-  optimizer sgd(0.1) where [norm]
+  optimizer adamw(lr = warmup(2, 1e-3)) where not [mlp]
+  optimizer sgd(0.1) where [mlp]
   clip 1.0
   on topologies.local(ranks = 6)
   using s(p = 3, m = 4)

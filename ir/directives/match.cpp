@@ -146,9 +146,9 @@ bool Vocabulary::ReportUnknownNames(const Selector& selector, SourceRange fallba
   SourceRange range = selector.range.valid() ? selector.range : fallback;
   for (const SelectorClause& clause : selector.any_of) {
     if (clause.optional) continue;
+    Selector alone;
+    alone.any_of = {clause};
     if (std::string_view why = WhyAbsent(clause); !why.empty()) {
-      Selector alone;
-      alone.any_of = {clause};
       diag.Error(range, DiagKind::kEmptySelector,
                  fmt::format("{} selects nothing: nothing here inserts such a node", alone.ToString()))
           .Hint(fmt::format("{}; write `?` after a selector that may be empty", why));
@@ -176,6 +176,32 @@ bool Vocabulary::ReportUnknownNames(const Selector& selector, SourceRange fallba
       }
       return true;
     }
+    // One alternative of several; where it is the only one, whether it may be empty is not said here.
+    if (selector.any_of.size() > 1 && ReportOutside(clause, alone, range, diag)) return true;
+  }
+  return false;
+}
+
+bool Vocabulary::ReportOutside(const SelectorClause& clause, const Selector& selector, SourceRange range,
+                               DiagnosticEngine& diag) const {
+  for (const SelectorTerm& term : clause.terms) {
+    if (term.negated || !term.has_range) continue;
+    std::pair<int64_t, int64_t> legal;
+    if (auto tag = tags_.find(term.name); tag != tags_.end()) {
+      legal = tag->second;
+    } else if (auto split = splits_.find(term.name); split != splits_.end()) {
+      legal = {0, split->second};
+    } else {
+      continue;
+    }
+    auto outside = [&](int64_t begin, int64_t end) { return end <= legal.first || begin >= legal.second; };
+    bool all_outside = outside(term.begin, term.end) &&
+                       std::all_of(term.more.begin(), term.more.end(),
+                                   [&](const auto& r) { return outside(r.first, r.second); });
+    if (!all_outside) continue;
+    diag.Error(range, DiagKind::kEmptySelector, fmt::format("{} selects nothing", selector.ToString()))
+        .Hint(fmt::format("'{}' has {}", NameText(term.name), IndexText(legal.first, legal.second)));
+    return true;
   }
   return false;
 }
@@ -184,26 +210,7 @@ void Vocabulary::ExplainEmpty(const Selector& selector, SourceRange fallback, Di
   if (ReportUnknownNames(selector, fallback, diag)) return;
   SourceRange range = selector.range.valid() ? selector.range : fallback;
   for (const SelectorClause& clause : selector.any_of) {
-    for (const SelectorTerm& term : clause.terms) {
-      if (term.negated || !term.has_range) continue;
-      std::pair<int64_t, int64_t> legal;
-      if (auto tag = tags_.find(term.name); tag != tags_.end()) {
-        legal = tag->second;
-      } else if (auto split = splits_.find(term.name); split != splits_.end()) {
-        legal = {0, split->second};
-      } else {
-        continue;
-      }
-      auto outside = [&](int64_t begin, int64_t end) { return end <= legal.first || begin >= legal.second; };
-      bool all_outside = outside(term.begin, term.end) &&
-                         std::all_of(term.more.begin(), term.more.end(),
-                                     [&](const auto& r) { return outside(r.first, r.second); });
-      if (!all_outside) continue;
-      const std::string& name = NameText(term.name);
-      diag.Error(range, DiagKind::kEmptySelector, fmt::format("{} selects nothing", selector.ToString()))
-          .Hint(fmt::format("'{}' has {}", name, IndexText(legal.first, legal.second)));
-      return;
-    }
+    if (ReportOutside(clause, selector, range, diag)) return;
   }
   diag.Error(range, DiagKind::kEmptySelector,
              fmt::format("{} selects nothing: no node has all of these", selector.ToString()))

@@ -72,6 +72,8 @@ class Vocabulary {
   const std::map<NameId, std::pair<int64_t, int64_t>>& tags() const { return tags_; }
 
  private:
+  bool ReportOutside(const SelectorClause& clause, const Selector& selector, SourceRange range,
+                     DiagnosticEngine& diag) const;
   std::map<NameId, std::pair<int64_t, int64_t>> tags_;  // [lowest, highest + 1)
   std::map<NameId, int64_t> splits_;
   std::vector<NameId> inserted_;

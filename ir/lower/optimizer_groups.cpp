@@ -1,8 +1,13 @@
 #include "ir/lower/optimizer_groups.h"
 
+#include <algorithm>
+#include <set>
 #include <string>
 
+#include <fmt/format.h>
+
 #include "ir/lower/select.h"
+#include "ir/support/nearest.h"
 
 namespace piper::ir {
 namespace {
@@ -35,11 +40,56 @@ bool Covers(const Selector& selector, const TagPath& tags) {
   return false;
 }
 
+// What names a part of the model names one: a misspelt part would silently train like the rest.
+void CheckParts(const OptimizerSpec& spec, const RegionGraph& regions, DiagnosticEngine& diag) {
+  const Graph& graph = regions.graph;
+  for (const std::string& pattern : spec.parameter_names) {
+    const bool any = std::any_of(graph.parameters.begin(), graph.parameters.end(),
+                                 [&](const Parameter& p) { return Matches(pattern, p.name); });
+    if (any) continue;
+    std::vector<std::string> names;
+    for (const Parameter& parameter : graph.parameters) names.push_back(parameter.name);
+    const std::string near = NearestName(pattern, names);
+    diag.Error(spec.range, DiagKind::kBadOptimizer, fmt::format("no parameter is called \"{}\"", pattern))
+        .Hint(near.empty() ? fmt::format("parameters are called like {}", names.front())
+                           : fmt::format("did you mean \"{}\"?", near));
+    return;
+  }
+  if (!spec.select) return;
+  const SourceRange range = spec.select->range.valid() ? spec.select->range : spec.range;
+  std::set<std::string> tags;
+  for (const TagPath& path : graph.tag_paths) {
+    for (const TagInstance& tag : path) tags.insert(tag.name);
+  }
+  for (const SelectorClause& clause : spec.select->any_of) {
+    if (clause.optional) continue;
+    for (const SelectorTerm& term : clause.terms) {
+      const std::string& name = NameText(term.name);
+      if (tags.count(name)) continue;
+      const std::string near = NearestName(name, {tags.begin(), tags.end()});
+      diag.Error(range, DiagKind::kNoSuchTag, fmt::format("nothing of the model is called '{}'", name))
+          .Hint(near.empty() ? fmt::format("the tags are {}", fmt::join(tags, ", "))
+                             : fmt::format("did you mean '{}'?", near));
+      return;
+    }
+    const bool any = std::any_of(regions.regions.begin(), regions.regions.end(), [&](const Region& region) {
+      return !region.parameters.empty() && MatchesTags(clause, graph.tag_paths[region.tags], {}, {});
+    });
+    if (any) continue;
+    Selector alone;
+    alone.any_of = {clause};
+    diag.Error(range, DiagKind::kEmptySelector, fmt::format("{} selects no parameters", alone.ToString()))
+        .Hint("write `?` after a selector that may be empty");
+    return;
+  }
+}
+
 }  // namespace
 
 std::vector<OptimizerChoice> ChooseOptimizers(const TrainSpec& train, const RegionGraph& regions,
                                               DiagnosticEngine& diag) {
   const Graph& graph = regions.graph;
+  for (const OptimizerSpec& spec : train.optimizers) CheckParts(spec, regions, diag);
   std::vector<std::vector<TagPathId>> used_in(graph.parameters.size());
   for (const Region& region : regions.regions) {
     for (ParameterId parameter : region.parameters) used_in[parameter].push_back(region.tags);
