@@ -154,8 +154,12 @@ Pass PassOfName(NameId name);
 // kList: `[a, b]`; kSelector: `[layer = 3, not norm, *]`, `F[stage = s]`, and `F` alone (then no items and
 // has_bracket is false).
 struct BracketExpr : Expr {
+  // Whether all items are `name = whole number`, as far as that can be told without their values.
+  enum class Indexed : uint8_t { kUnknown, kYes, kNo };
+
   Pass pass = Pass::kNone;
   bool has_bracket = true;
+  Indexed indexed = Indexed::kUnknown;  // found by who evaluates it first
   List<Item> items;
 };
 

@@ -28,7 +28,7 @@ constexpr NameId kNoName = 0;  // the empty text
   X(kInt, "int") X(kFloat, "float") X(kBool, "bool") X(kString, "string") X(kSel, "sel") X(kSchedule, "schedule")   \
   X(kAxis, "axis") X(kDim, "dim") X(kFn, "fn") X(kQueue, "queue") X(kLoss, "loss") X(kStrategy, "strategy")         \
   X(kModel, "model") X(kTopology, "topology") X(kOptimizer, "optimizer") X(kQuantity, "quantity") X(kAny, "any")    \
-  X(kTime, "time") X(kBytes, "bytes") X(kRate, "rate") X(kStd, "std")
+  X(kTime, "time") X(kBytes, "bytes") X(kRate, "rate") X(kStd, "std") X(kPush, "push") X(kPop, "pop")
 // clang-format on
 
 namespace names {

@@ -431,6 +431,7 @@ Value Interpreter::RunFunction(const FunctionInfo& info, Activation& activation)
       result != nullptr && result->kind == TypeKind::kName && result->name.name == names::kSchedule;
   ir::Schedule yielded;
   if (result == nullptr || schedule_type) activation.sink = &yielded;
+  if (schedule_type) yielded.steps.reserve(yielded_);
   Value value;
   ExecBlock(info.decl->body->statements, true, &value);
   activation.sink = nullptr;
@@ -443,6 +444,8 @@ Value Interpreter::RunFunction(const FunctionInfo& info, Activation& activation)
       }
       Yield(std::move(value), end, &yielded);
     }
+    if (yielded.steps.capacity() > 2 * yielded.steps.size()) yielded.steps.shrink_to_fit();
+    yielded_ = yielded.steps.size();
     return MakeSchedule(std::move(yielded));
   }
   if (result == nullptr || IsExactly(value, result)) return value;

@@ -419,17 +419,23 @@ Value Interpreter::MemberOf(const Value& base, const NameRef& member, SourceRang
 
 Value Interpreter::EvalMethod(CallExpr& expr, MemberExpr& member, bool* is_method) {
   *is_method = false;
-  const std::string_view name = program_.ast.names.Text(member.member.name);
-  if (name != "push" && name != "pop") return {};
-  Value base = Eval(*member.base);
-  if (!base.is(ValueKind::kQueue) && !base.is(ValueKind::kList)) return {};
-  *is_method = true;
-  base = Value();  // the variable holds the only reference again
+  const bool pushes = member.member.name == names::kPush;
+  if (!pushes && member.member.name != names::kPop) return {};
   Expr& root = *member.base;
+  const auto has_them = [](const Value& value) {
+    return value.is(ValueKind::kQueue) || value.is(ValueKind::kList);
+  };
+  const bool variable = root.kind == ExprKind::kName && As<NameExpr>(root).frame == kFrameLocal &&
+                        cut_ == nullptr && !axis_wanted_;
+  if (!variable || !has_them(current_->slots[As<NameExpr>(root).slot])) {
+    if (!has_them(Eval(root))) return {};
+  }
+  *is_method = true;
+  const std::string_view name = pushes ? "push" : "pop";
   if (root.kind != ExprKind::kName || As<NameExpr>(root).frame != kFrameLocal) {
     Fail(root.range, DiagKind::kNotAssignable, fmt::format("only a variable can {}", name));
   }
-  if (name == "push") {
+  if (pushes) {
     if (expr.args.size() != 1 || expr.args[0].key.name != kNoName) {
       Fail(expr.range, DiagKind::kBadArguments, "push takes one argument");
     }

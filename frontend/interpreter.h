@@ -275,7 +275,17 @@ class Interpreter {
   Value EvalChain(ChainExpr& expr);
   // The common whole number, without values in between: numbers, local variables, + - and *. False: not
   // decided here, and nothing has happened.
-  bool EvalInt(const Expr& expr, int64_t* out) const;
+  bool EvalInt(const Expr& expr, int64_t* out) const {
+    if (expr.kind == ExprKind::kName) {
+      const auto& name = As<NameExpr>(expr);
+      if (name.frame != kFrameLocal || cut_ != nullptr || axis_wanted_) return false;
+      const Value& value = current_->slots[name.slot];
+      *out = value.integer();
+      return value.is(ValueKind::kInt);
+    }
+    return EvalIntOf(expr, out);
+  }
+  bool EvalIntOf(const Expr& expr, int64_t* out) const;
   Value EvalUnary(UnaryExpr& expr);
   Value EvalCall(CallExpr& expr);
   Value EvalMethod(CallExpr& expr, MemberExpr& member, bool* is_method);
@@ -303,7 +313,10 @@ class Interpreter {
   ir::Selector ItemSelector(Expr& expr);
   void AddIndices(Expr& expr, std::string_view key, ir::SelectorTerm* term);
   void AddIndexValue(const Value& value, SourceRange range, std::string_view key, ir::SelectorTerm* term);
-  ir::NameId IrName(NameId name);
+  ir::NameId IrName(NameId name) {
+    return name < ir_names_.size() && ir_names_[name] != 0 ? ir_names_[name] : FindIrName(name);
+  }
+  ir::NameId FindIrName(NameId name);
   ir::Selector EvalSelector(Expr& expr);
   void Yield(Value value, SourceRange range, ir::Schedule* sink);
   void YieldSteps(StepsStmt& steps);
@@ -395,6 +408,8 @@ class Interpreter {
   int64_t fuel_ = kFuel;
   int64_t checkpoint_ = kFuel;
   int64_t steps_ = 0;
+  // How many steps the schedule had that was yielded last: the next one is mostly as long.
+  size_t yielded_ = 0;
   int calls_ = 0;
   const char* stack_base_ = nullptr;
   size_t stack_limit_ = 0;

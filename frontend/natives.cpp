@@ -161,6 +161,20 @@ Value Div(Interpreter& in, NativeCall& call) {
   return Value::Int(a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0));
 }
 
+bool MinOfTwo(int64_t a, int64_t b, int64_t* result) {
+  *result = std::min(a, b);
+  return true;
+}
+bool MaxOfTwo(int64_t a, int64_t b, int64_t* result) {
+  *result = std::max(a, b);
+  return true;
+}
+bool DivOfTwo(int64_t a, int64_t b, int64_t* result) {
+  if (b <= 0) return false;
+  *result = a / b - (a % b < 0 ? 1 : 0);
+  return true;
+}
+
 Value Sqrt(Interpreter& in, NativeCall& call) {
   Args args(in, call, Self("sqrt"), {"x"});
   double x = args.Number(0);
@@ -514,13 +528,13 @@ Value PlanOf(Interpreter& in, NativeCall& call) {
 
 const std::vector<Native>& Natives() {
   static const std::vector<Native>* const natives = new std::vector<Native>{
-      {"min", "min(a, b, ..) or min(xs)", Min, nullptr, false},
-      {"max", "max(a, b, ..) or max(xs)", Max, nullptr, false},
+      {"min", "min(a, b, ..) or min(xs)", Min, nullptr, false, MinOfTwo},
+      {"max", "max(a, b, ..) or max(xs)", Max, nullptr, false, MaxOfTwo},
       {"abs", "abs(x)", Abs, nullptr, false},
       {"floor", "floor(x)", Floor, nullptr, false},
       {"ceil", "ceil(x)", Ceil, nullptr, false},
       {"round", "round(x)", Round, nullptr, false},
-      {"div", "div(a: int, b: int)", Div, nullptr, false},
+      {"div", "div(a: int, b: int)", Div, nullptr, false, DivOfTwo},
       {"sqrt", "sqrt(x)", Sqrt, nullptr, false},
       {"float", "float(x)", ToFloat, nullptr, false},
       {"digits", "digits(n: int)", Digits, nullptr, false},
@@ -610,6 +624,7 @@ Value Interpreter::CallNative(int index, CallExpr& call) {
   }
   NativeCall native_call;
   native_call.range = call.range;
+  native_call.args.reserve(call.args.size());
   for (Arg& arg : call.args) {
     bool bare = arg.value->kind == ExprKind::kName && As<NameExpr>(*arg.value).frame == kFrameUnresolved;
     bool lazy = native.takes_names && arg.value->kind == ExprKind::kName &&
@@ -625,6 +640,14 @@ Value Interpreter::CallNative(int index, CallExpr& call) {
     native_call.args.push_back({arg.key.name, std::move(value), arg.value->range, arg.value});
   }
   Burn(1, call.range);
+  if (native.of_two_ints != nullptr && native_call.args.size() == 2) {
+    const NativeArg& a = native_call.args[0];
+    const NativeArg& b = native_call.args[1];
+    int64_t result = 0;
+    if (a.name == kNoName && b.name == kNoName && a.value.is(ValueKind::kInt) &&
+        b.value.is(ValueKind::kInt) && native.of_two_ints(a.value.integer(), b.value.integer(), &result))
+      return Value::Int(result);
+  }
   return native.call(*this, native_call);
 }
 

@@ -30,6 +30,8 @@ struct Native {
   Value (*call)(Interpreter&, NativeCall&);  // null: a constant, see `constant`
   Value (*constant)();
   bool takes_names;  // its first argument is the name of a tag or dimension, taken as written
+  // The common case of two whole numbers; false: `call` decides.
+  bool (*of_two_ints)(int64_t a, int64_t b, int64_t* result) = nullptr;
 };
 
 const std::vector<Native>& Natives();

@@ -84,18 +84,11 @@ bool IntegerResult(BinaryOp op, int64_t a, int64_t b, Value* out) {
 
 }  // namespace
 
-bool Interpreter::EvalInt(const Expr& expr, int64_t* out) const {
+bool Interpreter::EvalIntOf(const Expr& expr, int64_t* out) const {
   switch (expr.kind) {
     case ExprKind::kNumber:
       *out = As<NumberExpr>(expr).int_value;
       return As<NumberExpr>(expr).is_int;
-    case ExprKind::kName: {
-      const auto& name = As<NameExpr>(expr);
-      if (name.frame != kFrameLocal || cut_ != nullptr || axis_wanted_) return false;
-      const Value& value = current_->slots[name.slot];
-      *out = value.integer();
-      return value.is(ValueKind::kInt);
-    }
     case ExprKind::kChain: {
       const auto& chain = As<ChainExpr>(expr);
       int64_t value = 0, operand = 0;

@@ -29,7 +29,7 @@ ir::PassSet PassesOf(Pass pass) {
   return 0;
 }
 
-ir::NameId Interpreter::IrName(NameId name) {
+ir::NameId Interpreter::FindIrName(NameId name) {
   if (name >= ir_names_.size()) ir_names_.resize(std::max<size_t>(name + 1, program_.ast.names.size()), 0);
   if (ir_names_[name] == 0) ir_names_[name] = ir::InternName(program_.ast.names.Text(name));
   return ir_names_[name];
@@ -56,13 +56,17 @@ void Interpreter::NarrowToPass(BracketExpr& expr, ir::Selector* out) {
 }
 
 void Interpreter::BuildStepSelector(BracketExpr& expr, ir::StepSelector* out) {
-  bool indexed = expr.items.size() <= ir::StepSelector::kMostIndices;
-  for (const Item& item : expr.items) {
-    indexed = indexed && item.key.name != kNoName && !item.negated &&
-              (item.value->kind == ExprKind::kNumber || item.value->kind == ExprKind::kChain ||
-               (item.value->kind == ExprKind::kName && As<NameExpr>(*item.value).frame != kFrameUnresolved));
+  if (expr.indexed == BracketExpr::Indexed::kUnknown) {
+    bool indexed = expr.items.size() <= ir::StepSelector::kMostIndices;
+    for (const Item& item : expr.items) {
+      indexed =
+          indexed && item.key.name != kNoName && !item.negated &&
+          (item.value->kind == ExprKind::kNumber || item.value->kind == ExprKind::kChain ||
+           (item.value->kind == ExprKind::kName && As<NameExpr>(*item.value).frame != kFrameUnresolved));
+    }
+    expr.indexed = indexed ? BracketExpr::Indexed::kYes : BracketExpr::Indexed::kNo;
   }
-  if (!indexed) {
+  if (expr.indexed == BracketExpr::Indexed::kNo) {
     ir::Selector selector;
     BuildSelector(expr, &selector);
     *out = ir::StepSelector(std::move(selector));

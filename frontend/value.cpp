@@ -97,6 +97,57 @@ Value MakeList(std::vector<Value> items, ValueKind kind) {
   return Value::Of(kind, object);
 }
 
+namespace {
+
+// What selectors left, of this thread.
+class SelectorRoom {
+ public:
+  ~SelectorRoom() {
+    while (first_ != nullptr) ::operator delete(Take());
+    closed_ = true;
+  }
+  void* Take() {
+    Free* taken = first_;
+    if (taken != nullptr) {
+      first_ = taken->next;
+      --count_;
+    }
+    return taken;
+  }
+  bool Keep(void* object) {
+    if (closed_ || count_ == kMost) return false;
+    first_ = new (object) Free{first_};
+    ++count_;
+    return true;
+  }
+
+ private:
+  static constexpr size_t kMost = 1 << 14;
+  struct Free {
+    Free* next;
+  };
+  Free* first_ = nullptr;
+  size_t count_ = 0;
+  bool closed_ = false;
+};
+thread_local SelectorRoom selector_room;
+
+}  // namespace
+
+void* SelectorObject::operator new(size_t bytes) {
+  void* room = bytes == sizeof(SelectorObject) ? selector_room.Take() : nullptr;
+  return room != nullptr ? room : ::operator new(bytes);
+}
+
+void SelectorObject::operator delete(void* object, size_t bytes) {
+#ifndef __SANITIZE_ADDRESS__  // which is to see uses after the end
+  if (bytes == sizeof(SelectorObject) && selector_room.Keep(object)) return;
+#else
+  (void)bytes;
+#endif
+  ::operator delete(object);
+}
+
 Value MakeSelector(ir::StepSelector selector) {
   auto* object = new SelectorObject;
   object->selector = std::move(selector);

@@ -182,8 +182,12 @@ struct FunctionObject : Object {
 struct NativeObject : Object {
   int index = 0;  // into the table of natives
 };
+// Made and dropped by the hundred thousand where a schedule queues its steps, so their room is kept for the
+// next.
 struct SelectorObject : Object {
   ir::StepSelector selector;
+  static void* operator new(size_t bytes);
+  static void operator delete(void* object, size_t bytes);
 };
 struct ScheduleObject : Object {
   ir::Schedule schedule;
