@@ -16,9 +16,9 @@ std::string CapText(const GreedySpec& spec, Resource resource) {
                                : fmt::format("memory = {}", FormatBytes(spec.memory));
 }
 
+// To the byte: it is what a person may write.
 std::string CapText(int64_t cap, Resource resource) {
-  return resource == kInFlight ? fmt::format("in_flight = {}", cap)
-                               : fmt::format("memory = {}", FormatBytes(cap));
+  return resource == kInFlight ? fmt::format("in_flight = {}", cap) : fmt::format("memory = {} B", cap);
 }
 
 class Resolver {
@@ -56,6 +56,10 @@ class Resolver {
     }
   }
 
+  int64_t Reserve(size_t host, Resource resource) const {
+    return resource == kBytes ? problem_.reserve[host] : 0;
+  }
+
   // A cap that one microbatch alone exceeds.
   void CheckCaps(const GreedyOrder& order) {
     for (Resource resource : {kInFlight, kBytes}) {
@@ -63,12 +67,14 @@ class Resolver {
       size_t host = order.host;
       for (const GreedyOrder& other : context_.greedy_orders) {
         if (other.spec != order.spec) continue;
-        const int64_t needed = problem_.list.LeastCap(static_cast<uint32_t>(other.host), resource);
+        const int64_t needed =
+            SaturatingAdd(problem_.list.LeastCap(static_cast<uint32_t>(other.host), resource),
+                          Reserve(other.host, resource));
         if (needed <= least) continue;
         least = needed;
         host = other.host;
       }
-      if (problem_.list.hosts[host].cap[resource] >= least) continue;
+      if (problem_.list.hosts[host].cap[resource] >= least - Reserve(host, resource)) continue;
       const std::string& group = context_.dag.groups[context_.hosts[host]].text;
       context_.diag
           .Error(order.range, DiagKind::kBadGreedy,
@@ -124,7 +130,8 @@ class Resolver {
     ListProblem changed = problem_.list;
     for (ListProblem::Host& host : changed.hosts) std::fill(host.cap, host.cap + kResources, kNoCap);
     for (const GreedyOrder& other : context_.greedy_orders) {
-      if (order != nullptr && other.spec == order->spec) changed.hosts[other.host].cap[resource] = cap;
+      if (order != nullptr && other.spec == order->spec)
+        changed.hosts[other.host].cap[resource] = cap - Reserve(other.host, resource);
     }
     return !ResolveOrder(changed, 0).stuck;
   }

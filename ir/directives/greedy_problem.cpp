@@ -7,6 +7,7 @@
 
 #include "ir/cost/resource_model.h"
 #include "ir/dag/region_body.h"
+#include "ir/directives/offload.h"
 #include "ir/directives/recompute.h"
 #include "ir/support/result.h"
 
@@ -46,6 +47,8 @@ class Builder {
     IndexAccumulates();
     CollectUnits();
     for (const Members& members : units_) AddUnit(members);
+    PlanCopies();
+    for (uint32_t u = 0; u < units_.size(); ++u) TakeBytes(u, units_[u]);
     AddGivenOrders();
     AddWaits();
     SortArcs();
@@ -155,7 +158,6 @@ class Builder {
       if (pass > 0) replays.clear();
     }
     TakeInFlight(u);
-    TakeBytes(u, members);
   }
 
   void AddQueue(uint32_t u, Pass3 pass, const std::vector<TemplateId>& templates,
@@ -250,16 +252,95 @@ class Builder {
     return producer != kNone && ReadsReplay(context_, r, producer);
   }
 
+  // A later pass of region r reads what came back from host memory.
+  bool ComesBack(const Formal& formal, RegionId r) const {
+    if (formal.kind != FormalKind::kValue) return ReadsFetched(context_, r, r);
+    const RegionId producer = context_.regions.value_region[formal.value];
+    if (producer == kNone) return false;
+    return ReadsFetched(context_, r, producer) || context_.receivers.count({r, producer}) != 0;
+  }
+
+  // What of host memory's copies the bound can count on. Caps look at sequences of operations, not at times:
+  // where copies out are no longer than the shortest operation of their host, the last operation's values at
+  // most are still on their way at the next one's start; `prefetch` says how many units come back before they
+  // are needed. Where copies are longer, or stand on other streams, what leaves is counted as if it stayed.
+  void PlanCopies() {
+    const size_t hosts = context_.hosts.size();
+    problem_.reserve.assign(hosts, 0);
+    leaves_in_time_.assign(hosts, false);
+    if (context_.forward_only) return;
+    std::vector<Picoseconds> shortest(hosts, INT64_MAX);
+    for (const Queue& queue : list().queues)
+      shortest[queue.host] = std::min(shortest[queue.host], list().cost[queue.first]);
+    struct Copies {
+      bool elsewhere = false;
+      int64_t prefetch = 0;
+      std::map<int64_t, Picoseconds> out;  // per stage
+      std::map<int64_t, int64_t> left;     // per stage: bytes
+      std::map<uint32_t, int64_t> back;    // per unit of `offload`: bytes
+    };
+    std::vector<Copies> copies(hosts);
+    for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
+      const NodeTemplate& node = dag_.templates[t];
+      const bool out = node.kind == NodeKind::kOffload;
+      if (!out && node.kind != NodeKind::kPrefetch) continue;
+      Copies& here = copies[host_of_group_[node.group]];
+      here.elsewhere = here.elsewhere || node.stream != InternName(out ? "offload" : "prefetch");
+      const auto& directive = std::get<OffloadDirective>(context_.offload.owner[node.region]->body);
+      here.prefetch = std::max<int64_t>(here.prefetch, directive.prefetch);
+      if (!out) {
+        here.back[context_.offload.unit[node.region]] += node.bytes;
+        continue;
+      }
+      const int64_t bytes = node.cost_bytes >= 0 ? node.cost_bytes : node.bytes;
+      Picoseconds& cost = here.out[StageOf(t)];
+      cost = SaturatingAdd(cost, node.cost >= 0 ? node.cost : HostCopyCost(KindOf(node), bytes));
+      here.left[StageOf(t)] += node.bytes;
+    }
+    for (size_t h = 0; h < hosts; ++h) {
+      const Copies& here = copies[h];
+      int64_t leaving = 0, coming = 0;
+      bool in_time = !here.elsewhere;
+      for (const auto& [stage, cost] : here.out) {
+        in_time = in_time && cost <= shortest[h];
+        if (cost > 0) leaving = std::max(leaving, here.left.at(stage));
+      }
+      for (const auto& [unit, bytes] : here.back) coming = std::max(coming, bytes);
+      if (here.out.empty() || !in_time) continue;
+      leaves_in_time_[h] = true;
+      problem_.reserve[h] =
+          here.prefetch > kNoCap / 2 / std::max<int64_t>(coming, 1) ? kNoCap / 2 : here.prefetch * coming;
+      problem_.reserve[h] = SaturatingAdd(problem_.reserve[h], leaving);
+      int64_t& cap = list().hosts[h].cap[kBytes];
+      if (list().hosts[h].free && cap != kNoCap) cap -= problem_.reserve[h];
+    }
+  }
+
+  // What a unit holds between its passes, and at most within its first backward pass.
   void TakeBytes(uint32_t u, const Members& members) {
     if (context_.forward_only) return;
-    std::map<Held, int64_t> bytes;
-    // What F leaves; what the first backward pass adds for itself (replays) and for BW; what BW reads.
-    std::set<Held> from_forward, replayed, for_weight, read_by_weight;
-    for (auto [r, copy] : members.regions) {
+    // A buffer, and from which region's turn in the first backward pass to which it is there.
+    struct Life {
+      int64_t bytes = 0;
+      int first = INT32_MAX, last = 0;
+      bool stays = false;  // from F on; else, if `leaves`, until F's end and again from `first` on
+      bool leaves = false;
+      bool by_weight = false;
+    };
+    std::map<Held, Life> lives;
+    const Unit& unit = list().units[u];
+    const bool split = unit.queues[1] != UINT32_MAX && unit.queues[2] != UINT32_MAX;
+    const int turns = static_cast<int>(members.regions.size());
+    std::map<RegionId, int> turn_of;
+    std::map<uint32_t, int> turn_of_replays;  // per unit of `recompute`: the first of its regions
+    for (int i = 0; i < turns; ++i) {
+      const RegionId r = members.regions[static_cast<size_t>(i)].first;
       const Region& region = context_.regions.regions[r];
       Forward(region.forward, r, false);
       Forward(region.recompute, r, true);
       Forward(region.backward_input, r, false);
+      turn_of[r] = turns - 1 - i;
+      turn_of_replays[context_.recompute.unit[r]] = turns - 1 - i;
     }
     for (auto [r, copy] : members.regions) {
       const Region& region = context_.regions.regions[r];
@@ -267,59 +348,69 @@ class Builder {
         const bool weight = body == &region.backward_weight;
         for (const Formal& formal : body->formals) {
           if (formal.written) continue;
-          std::set<Held>* where = nullptr;
-          bool again = false;
+          const int turn = turn_of[r];
+          bool again = false, stays = false, leaves = false;
+          int first = turn;
           switch (formal.kind) {
             case FormalKind::kValue:
             case FormalKind::kOutput:
             case FormalKind::kSaved:
               if (formal.value == kNone) {  // what BI saves for BW
-                where = weight ? &for_weight : nullptr;
+                if (!weight || !split) continue;
                 break;
               }
               if (formal.kind == FormalKind::kValue &&
                   context_.regions.graph.values[formal.value].source == ir::Value::Source::kParameter)
-                break;
+                continue;
               again = MadeAgain(formal, r);
-              where = again ? &replayed : &from_forward;
+              leaves = !again && leaves_in_time_[members.host] && ComesBack(formal, r);
+              stays = !again && !leaves;
+              if (again) first = turn_of_replays[context_.recompute.unit[r]];
               break;
             case FormalKind::kCotangent:
-            case FormalKind::kInputCotangent:
-              where = weight ? &for_weight : nullptr;
+            case FormalKind::kInputCotangent: {
+              if (!weight || !split) continue;
+              // Made by the consumer's BI, or received.
+              const auto made = turn_of.find(formal.kind == FormalKind::kCotangent ? formal.consumer : r);
+              first = made == turn_of.end() ? 0 : std::min(made->second, turn);
               break;
+            }
             default:
-              break;
+              continue;
           }
-          if (where == nullptr) continue;
-          const Held key = Root(KeyOf(formal, r, again));
-          bytes[key] = std::max(bytes[key], formal.type.bytes());
-          where->insert(key);
-          if (weight) read_by_weight.insert(key);
+          Life& life = lives[Root(KeyOf(formal, r, again))];
+          life.bytes = std::max(life.bytes, formal.type.bytes());
+          life.first = std::min(life.first, first);
+          life.last = std::max(life.last, weight && split ? turns : turn);
+          life.stays = life.stays || stays;
+          life.leaves = life.leaves || leaves;
+          life.by_weight = life.by_weight || weight;
         }
       }
     }
-    // A buffer that is there already is not taken again.
-    for (const Held& key : from_forward) replayed.erase(key), for_weight.erase(key);
-    for (const Held& key : replayed) for_weight.erase(key);
-    const auto sum = [&](const std::set<Held>& keys) {
-      int64_t total = 0;
-      for (const Held& key : keys) total = SaturatingAdd(total, bytes[key]);
-      return total;
-    };
-    const int64_t left = sum(from_forward), again = sum(replayed), later = sum(read_by_weight);
-    const Unit& unit = list().units[u];
-    list().queues[unit.queues[0]].take[kBytes] = left;
-    if (unit.queues[1] != UINT32_MAX && unit.queues[2] != UINT32_MAX) {
-      const int64_t more = SaturatingAdd(again, sum(for_weight));
-      list().queues[unit.queues[1]].take[kBytes] = more;
-      list().queues[unit.queues[1]].give[kBytes] = SaturatingAdd(left, more) - later;
+    int64_t kept = 0, away = 0, later = 0;
+    std::vector<int64_t> change(static_cast<size_t>(turns) + 2, 0);
+    for (const auto& [key, life] : lives) {
+      if (life.stays) kept = SaturatingAdd(kept, life.bytes);
+      if (life.leaves && !life.stays) away = SaturatingAdd(away, life.bytes);
+      if (life.by_weight) later = SaturatingAdd(later, life.bytes);
+      change[static_cast<size_t>(life.stays ? 0 : life.first)] += life.bytes;
+      change[static_cast<size_t>(life.last) + 1] -= life.bytes;
+    }
+    int64_t now = 0, most = kept;
+    for (int turn = 0; turn < turns; ++turn) most = std::max(most, now += change[static_cast<size_t>(turn)]);
+    list().queues[unit.queues[0]].take[kBytes] = SaturatingAdd(kept, away);
+    list().queues[unit.queues[0]].give[kBytes] = away;
+    if (split) {
+      list().queues[unit.queues[1]].take[kBytes] = most - kept;
+      list().queues[unit.queues[1]].give[kBytes] = most - later;
       list().queues[unit.queues[2]].give[kBytes] = later;
     } else if (unit.queues[1] != UINT32_MAX || unit.queues[2] != UINT32_MAX) {
       const uint32_t last = unit.queues[1] != UINT32_MAX ? unit.queues[1] : unit.queues[2];
-      list().queues[last].take[kBytes] = again;
-      list().queues[last].give[kBytes] = SaturatingAdd(left, again);
+      list().queues[last].take[kBytes] = most - kept;
+      list().queues[last].give[kBytes] = most;
     } else {
-      list().queues[unit.queues[0]].give[kBytes] = left;
+      list().queues[unit.queues[0]].give[kBytes] = SaturatingAdd(kept, away);
     }
   }
 
@@ -572,6 +663,8 @@ class Builder {
       trail_;                         // per template: how far behind its operation's start, before its end
   std::vector<uint32_t> op_of_node_;  // of given orders; empty if there are none
   std::map<Held, Held> forwarded_;
+  std::vector<bool>
+      leaves_in_time_;  // per host: what `offload` moves does not count between F and its return
   std::map<std::pair<GroupId, GroupId>, uint32_t> channels_;
   std::set<std::tuple<uint32_t, uint32_t, int32_t, int32_t, uint32_t, Picoseconds, Picoseconds, Picoseconds,
                       Picoseconds>>

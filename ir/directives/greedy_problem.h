@@ -12,6 +12,9 @@ namespace piper::ir {
 struct GreedyProblem {
   ListProblem list;                                     // hosts as in BuildContext::hosts
   std::vector<std::vector<TemplateId>> pass_templates;  // per queue: what one operation runs, in order
+  // Per host: bytes of `memory` that are kept free for values on their way to host memory and back; the caps
+  // in `list` are less by so much.
+  std::vector<int64_t> reserve;
 };
 
 // Reads compute, messages, costs, given orders and `edge` lines. Figures are scaled down where their sum
