@@ -194,6 +194,25 @@ std::vector<TemplateId> BuildContext::MatchTemplates(const SelectorClause& claus
   return matched;
 }
 
+std::vector<Instance> BuildContext::SelectInstances(const Selector& selector) const {
+  std::vector<Instance> found;
+  std::vector<int32_t> microbatches;
+  for (const SelectorClause& clause : selector.any_of) {
+    for (TemplateId t : MatchTemplates(clause)) {
+      const NodeTemplate& node = dag.templates[t];
+      microbatches.assign(1, -1);
+      if (!node.step_level()) {
+        microbatches.clear();
+        split.Collect(clause, node.mb_begin, node.mb_end, &microbatches);
+      }
+      for (int32_t mb : microbatches) found.push_back({t, mb});
+    }
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
 bool BuildContext::ReportIfEmpty(const Selector& selector, SourceRange fallback) {
   if (selector.optional) return false;
   if (vocabulary.ReportUnknownNames(selector, fallback, diag)) return true;

@@ -86,6 +86,14 @@ struct FusedCost {
   bool used = false;
 };
 
+// A node, whether nodes are numbered yet or not.
+struct Instance {
+  TemplateId node_template = 0;
+  int32_t microbatch = -1;
+  friend bool operator==(const Instance&, const Instance&) = default;
+  friend auto operator<=>(const Instance&, const Instance&) = default;
+};
+
 struct BuildContext {
   BuildContext(const Program& p, bool forward, DiagnosticEngine& d)
       : program(p), diag(d), forward_only(forward), errors_before_(d.error_count()) {}
@@ -178,6 +186,9 @@ struct BuildContext {
   // Templates that a clause's tags, names and pass admit (split indices aside), ascending.
   std::vector<TemplateId> MatchTemplates(const SelectorClause& clause) const;
   bool TemplateMatches(const SelectorClause& clause, TemplateId t) const;
+  // The nodes that a selector names, ascending; of one of the step the microbatch is -1. Nodes need not be
+  // numbered.
+  std::vector<Instance> SelectInstances(const Selector& selector) const;
   // Reports when a selector matches no template though it should: unless it is optional, about nodes that
   // this plan's sizes do not insert (a strategy's [dp.reduce] with dp = 1), or about a pass that its regions
   // lack (a frozen BW). True after an error.

@@ -10,34 +10,7 @@ namespace piper::ir {
 
 namespace {
 
-struct Instance {
-  TemplateId node_template = 0;
-  int32_t microbatch = -1;
-  friend bool operator==(const Instance&, const Instance&) = default;
-  friend auto operator<=>(const Instance&, const Instance&) = default;
-};
-
 constexpr size_t kMaxEdges = 1 << 20;
-
-std::vector<Instance> Instances(const BuildContext& context, const Selector& selector) {
-  std::vector<Instance> found;
-  std::vector<int32_t> microbatches;
-  for (const SelectorClause& clause : selector.any_of) {
-    for (TemplateId t : context.MatchTemplates(clause)) {
-      const NodeTemplate& node = context.dag.templates[t];
-      if (node.step_level()) {
-        found.push_back({t, -1});
-        continue;
-      }
-      microbatches.clear();
-      context.split.Collect(clause, node.mb_begin, node.mb_end, &microbatches);
-      for (int32_t mb : microbatches) found.push_back({t, mb});
-    }
-  }
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
-  return found;
-}
 
 // Between nodes that are not numbered yet.
 struct PendingEdge {
@@ -66,7 +39,8 @@ class Edges {
 
   void Add(const Directive& directive, const EdgeDirective& edge) {
     if (edge.distance != 0) return;  // next_step.h
-    const std::vector<Instance> from = Instances(context_, edge.from), to = Instances(context_, edge.to);
+    const std::vector<Instance> from = context_.SelectInstances(edge.from);
+    const std::vector<Instance> to = context_.SelectInstances(edge.to);
     if (from.empty() && context_.ReportIfEmpty(edge.from, directive.range)) return;
     if (to.empty() && context_.ReportIfEmpty(edge.to, directive.range)) return;
     const bool pairwise = !Constrained(edge.from) && !Constrained(edge.to);

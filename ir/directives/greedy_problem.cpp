@@ -544,6 +544,19 @@ class Builder {
     return OperationOf(dag_.TemplateOf(node), dag_.MicrobatchOf(node));
   }
 
+  // The level of the topology whose port a message leaves by: the innermost that holds both ends.
+  uint32_t LevelOf(const NodeTemplate& send) const {
+    const uint32_t from = dag_.groups[send.group].devices.front();
+    const uint32_t to = dag_.groups[send.peer_group].devices.front();
+    const std::vector<Level>& levels = context_.program.topology.levels;
+    for (uint32_t level = 0; level < levels.size(); ++level) {
+      for (const Level::Group& group : levels[level].groups) {
+        if (from - group.first < group.count && to - group.first < group.count) return level;
+      }
+    }
+    return 0;
+  }
+
   Way WayOf(const NodeTemplate& send) {
     Way way;
     if (send.cost >= 0) {
@@ -556,7 +569,7 @@ class Builder {
     way.latency = cost.latency;
     way.occupancy = cost.occupancy;
     if (cost.occupancy > 0) {
-      way.channel = channels_.try_emplace({send.group, send.peer_group}, list().channels).first->second;
+      way.channel = channels_.try_emplace({send.group, LevelOf(send)}, list().channels).first->second;
       list().channels = static_cast<uint32_t>(channels_.size());
     }
     return way;
@@ -665,7 +678,7 @@ class Builder {
   std::map<Held, Held> forwarded_;
   std::vector<bool>
       leaves_in_time_;  // per host: what `offload` moves does not count between F and its return
-  std::map<std::pair<GroupId, GroupId>, uint32_t> channels_;
+  std::map<std::pair<GroupId, uint32_t>, uint32_t> channels_;  // by host and port
   std::set<std::tuple<uint32_t, uint32_t, int32_t, int32_t, uint32_t, Picoseconds, Picoseconds, Picoseconds,
                       Picoseconds>>
       connected_;

@@ -10,26 +10,6 @@ namespace {
 
 constexpr size_t kMaxEdges = 1 << 20;
 
-// The nodes that a selector names, ascending.
-std::vector<NodeId> SelectNodes(const BuildContext& context, const Selector& selector) {
-  std::vector<NodeId> found;
-  std::vector<int32_t> microbatches;
-  for (const SelectorClause& clause : selector.any_of) {
-    for (TemplateId t : context.MatchTemplates(clause)) {
-      const NodeTemplate& node = context.dag.templates[t];
-      microbatches.assign(1, -1);
-      if (!node.step_level()) {
-        microbatches.clear();
-        context.split.Collect(clause, node.mb_begin, node.mb_end, &microbatches);
-      }
-      for (int32_t mb : microbatches) found.push_back(context.dag.Node(t, mb));
-    }
-  }
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
-  return found;
-}
-
 // The node that judges a step's updates, and the reduction that it alone waits for, run in the step after it.
 void Carry(Dag& dag) {
   for (NodeTemplate& node : dag.templates) node.carried = node.carried || node.kind == NodeKind::kValidate;
@@ -61,7 +41,8 @@ void ApplyNextStepEdges(BuildContext& context) {
           .Hint("write `distance 1`");
       return;
     }
-    const std::vector<NodeId> from = SelectNodes(context, edge.from), to = SelectNodes(context, edge.to);
+    const std::vector<Instance> from = context.SelectInstances(edge.from);
+    const std::vector<Instance> to = context.SelectInstances(edge.to);
     if (from.empty() && context.ReportIfEmpty(edge.from, directive.range)) return;
     if (to.empty() && context.ReportIfEmpty(edge.to, directive.range)) return;
     const auto constrained = [&](const Selector& selector) {
@@ -71,11 +52,10 @@ void ApplyNextStepEdges(BuildContext& context) {
     const bool pairwise = !constrained(edge.from) && !constrained(edge.to);
     const OriginId origin = dag.AddOrigin(directive.range);
     const size_t before = dag.temporal.size();
-    for (NodeId a : from) {
-      const TemplateId source = dag.TemplateOf(a);
-      for (NodeId b : to) {
-        const TemplateId target = dag.TemplateOf(b);
-        const int32_t mb_a = dag.MicrobatchOf(a), mb_b = dag.MicrobatchOf(b);
+    for (const auto& [source, mb_a] : from) {
+      const NodeId a = dag.Node(source, mb_a);
+      for (const auto& [target, mb_b] : to) {
+        const NodeId b = dag.Node(target, mb_b);
         if (pairwise && mb_a >= 0 && mb_b >= 0 && mb_a != mb_b) continue;
         if (!Shares(dag.groups[dag.templates[source].group], dag.groups[dag.templates[target].group]))
           continue;
@@ -106,8 +86,8 @@ void ApplyNextStepEdges(BuildContext& context) {
       }
     }
     if (dag.temporal.size() == before && !from.empty() && !to.empty()) {
-      const NodeTemplate& a = dag.templates[dag.TemplateOf(from[0])];
-      const NodeTemplate& b = dag.templates[dag.TemplateOf(to[0])];
+      const NodeTemplate& a = dag.templates[from[0].node_template];
+      const NodeTemplate& b = dag.templates[to[0].node_template];
       diag.Error(directive.range, DiagKind::kBadEdge,
                  fmt::format("no rank has both {} and {}: nothing carries the edge into the next step",
                              a.name, b.name))

@@ -259,13 +259,7 @@ class ListPass {
     free_[h] = end;
     for (uint32_t a = problem_.first_arc[op]; a < problem_.first_arc[op + 1]; ++a) {
       const ListProblem::Arc arc = problem_.arcs[a];
-      const ListProblem::Way& way = problem_.ways[arc.way];
-      Picoseconds arrival = end - way.early;
-      if (way.channel != UINT32_MAX) {
-        arrival = std::max(arrival, channel_[way.channel]) + way.occupancy;
-        channel_[way.channel] = arrival;
-      }
-      arrival += way.latency - way.late;
+      const Picoseconds arrival = problem_.ways[arc.way].Arrival(end, &channel_);
       ready_[arc.to] = std::max(ready_[arc.to], arrival);
       if (--left_[arc.to] > 0) continue;
       const uint32_t other = problem_.host_of[arc.to];

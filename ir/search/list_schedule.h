@@ -8,6 +8,7 @@
 // first out is never worse than another: a host's order is decided by which queue it serves next.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -32,6 +33,17 @@ struct ListProblem {
     Picoseconds occupancy = 0;  // of the channel
     Picoseconds latency = 0;    // behind that
     Picoseconds late = 0;       // the reader needs it this long after its start
+
+    // When the reader can start, of an operation that ends at `end`; takes the channel, whose ends are
+    // `channels`.
+    Picoseconds Arrival(Picoseconds end, std::vector<Picoseconds>* channels) const {
+      Picoseconds sent = end - early;
+      if (channel != UINT32_MAX) {
+        sent = std::max(sent, (*channels)[channel]) + occupancy;
+        (*channels)[channel] = sent;
+      }
+      return sent + latency - late;
+    }
   };
   struct Arc {
     uint32_t to = 0;

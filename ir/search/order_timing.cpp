@@ -46,13 +46,7 @@ Picoseconds OrderTiming::Time(const std::vector<std::vector<uint32_t>>& hosts) {
       ++done;
       for (uint32_t a = problem_.first_arc[op]; a < problem_.first_arc[op + 1]; ++a) {
         const ListProblem::Arc arc = problem_.arcs[a];
-        const ListProblem::Way& way = problem_.ways[arc.way];
-        Picoseconds arrival = end - way.early;
-        if (way.channel != UINT32_MAX) {
-          arrival = std::max(arrival, channel_[way.channel]) + way.occupancy;
-          channel_[way.channel] = arrival;
-        }
-        arrival += way.latency - way.late;
+        const Picoseconds arrival = problem_.ways[arc.way].Arrival(end, &channel_);
         if (arrival > ready_[arc.to]) {
           ready_[arc.to] = arrival;
           sender_[arc.to] = op;
