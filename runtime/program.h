@@ -84,9 +84,9 @@ enum class BufferKind : uint8_t {
 };
 struct Buffer {
   int64_t offset;
-  int64_t bytes;
-  BufferKind kind;
-  ElementType type;
+  int64_t bytes : 48;      // a plan has millions of buffers
+  BufferKind kind : 8;
+  ElementType type : 8;
   const char* name;        // "layer3.attn.out mb 2"
 };
 

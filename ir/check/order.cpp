@@ -37,7 +37,7 @@ class Advance {
   bool RunsAll() {
     if (!IndexOrders()) return false;
     IndexEdges();
-    state_.assign(dag_.node_count(), 0);
+    state_.assign(dag_.node_count(), kNew);
     waiters_ = std::make_unique_for_overwrite<uint32_t[]>(dag_.node_count());
     for (uint32_t o = 0; o < dag_.orders.size(); ++o) ready_.push_back(o);
     while (!ready_.empty() && !twice_) {
@@ -51,8 +51,9 @@ class Advance {
  private:
   static constexpr uint32_t kNoOrder = UINT32_MAX, kSeveral = UINT32_MAX - 1;
   // Of a node, bits: it has run; it is a part of an atomic node that stands before the one that its stream
-  // looks at; streams wait for it.
-  static constexpr uint8_t kRun = 1, kInside = 2, kAwaited = 4;
+  // looks at; streams wait for it. (An enumeration, since bytes may alias everything else.)
+  enum State : uint8_t { kNew = 0, kRun = 1, kInside = 2, kAwaited = 4 };
+  static State With(State state, State bit) { return static_cast<State>(state | bit); }
   // What a node of microbatch mb waits for: node base + mb if begin <= mb < end; where an end is step-level,
   // nodes [base, base + count).
   struct Need {
@@ -68,12 +69,13 @@ class Advance {
     uint32_t to_come = 0;       // kSeveral: streams that have not come to its one node yet
   };
   struct Stream {
-    uint32_t begin = 0;        // of the atomic node that is looked at
-    uint32_t cursor = 0;       // its part
-    uint32_t need = 0;         // of that part: what was found met
-    uint32_t scanned = 0;      // likewise, of the nodes of one need
-    uint32_t next_waiter = 0;  // list through Advance::waiters_: next stream + 1, 0: none
-    bool arrived = false;      // the head is one that several streams come to
+    uint32_t begin = 0;                     // of the atomic node that is looked at
+    uint32_t cursor = 0;                    // its part
+    uint32_t need = 0;                      // of that part: what was found met
+    uint32_t scanned = 0;                   // likewise, of the nodes of one need
+    uint32_t next_waiter = 0;               // list through Advance::waiters_: next stream + 1, 0: none
+    bool arrived = false;                   // the head is one that several streams come to
+    const TemplateId* templates = nullptr;  // of its items
   };
 
   // Which order lists the nodes of each template.
@@ -83,13 +85,20 @@ class Advance {
       sources_[t].first = dag_.first_node[t] - static_cast<NodeId>(dag_.templates[t].mb_begin);
     }
     streams_.resize(dag_.orders.size());
+    size_t items = 0;
+    for (const StreamOrder& order : dag_.orders) items += order.items.size();
+    templates_ = std::make_unique_for_overwrite<TemplateId[]>(items);
+    TemplateId* next = templates_.get();
     for (uint32_t o = 0; o < dag_.orders.size(); ++o) {
+      streams_[o].templates = next;
       for (const OrderItem& item : dag_.orders[o].items) {
-        uint32_t& order = sources_[template_of_[item.node]].order;
+        const TemplateId t = template_of_[item.node];
+        *next++ = t;
+        uint32_t& order = sources_[t].order;
         if (order == o) continue;
         if (order != kNoOrder) {
           // Only collectives, one node each, stand in the orders of several hosts.
-          if (dag_.templates[template_of_[item.node]].node_count() != 1 || item.atomic != kNone) return false;
+          if (dag_.templates[t].node_count() != 1 || item.atomic != kNone) return false;
           if (order != kSeveral) several_.emplace_back(item.node, order);
           several_.emplace_back(item.node, o);
         }
@@ -139,14 +148,14 @@ class Advance {
   // Whether a node that an order looks at need not wait for `needed`. Edges within an atomic node hold
   // nothing up, if they lead on in the order of its parts.
   bool Has(NodeId needed, uint32_t its_order, uint32_t order) const {
-    const uint8_t state = state_[needed];
+    const State state = state_[needed];
     return (state & kRun) != 0 || ((state & kInside) != 0 && its_order == order);
   }
 
   bool Wait(uint32_t order, NodeId needed) {
     streams_[order].next_waiter = (state_[needed] & kAwaited) != 0 ? waiters_[needed] : 0;
     waiters_[needed] = order + 1;
-    state_[needed] |= kAwaited;
+    state_[needed] = With(state_[needed], kAwaited);
     return false;
   }
 
@@ -180,7 +189,7 @@ class Advance {
 
   void Ran(NodeId node) {
     ++done_;
-    const uint8_t before = state_[node];
+    const State before = state_[node];
     state_[node] = kRun;
     if ((before & kAwaited) == 0) return;
     for (uint32_t waiter = waiters_[node]; waiter != 0; waiter = streams_[waiter - 1].next_waiter)
@@ -192,7 +201,7 @@ class Advance {
     const std::vector<OrderItem>& items = dag_.orders[order].items;
     while (stream.cursor < items.size()) {
       const OrderItem& item = items[stream.cursor];
-      Source& source = sources_[template_of_[item.node]];
+      Source& source = sources_[stream.templates[stream.cursor]];
       if (source.order == kSeveral) {
         if (!std::exchange(stream.arrived, true)) --source.to_come;
         if (source.to_come > 0) return;  // the last one goes on for all
@@ -208,7 +217,7 @@ class Advance {
       }
       const uint32_t next = stream.cursor + 1;
       if (item.atomic != kNone && next < items.size() && items[next].atomic == item.atomic) {
-        state_[item.node] |= kInside;
+        state_[item.node] = With(state_[item.node], kInside);
         stream.cursor = next;
         continue;
       }
@@ -232,9 +241,10 @@ class Advance {
 
   const Dag& dag_;
   const TemplateIndex template_of_;
-  std::vector<uint8_t> state_;           // per node
-  std::unique_ptr<uint32_t[]> waiters_;  // per node that is kAwaited: first stream + 1, 0: none
-  std::vector<Source> sources_;          // per template
+  std::vector<State> state_;                 // per node
+  std::unique_ptr<uint32_t[]> waiters_;      // per node that is kAwaited: first stream + 1, 0: none
+  std::unique_ptr<TemplateId[]> templates_;  // of all orders' items: found in one go, which is quicker
+  std::vector<Source> sources_;              // per template
   std::vector<Need> needs_;
   std::vector<std::pair<NodeId, uint32_t>> several_;  // (node, order) of what several orders list, sorted
   std::vector<std::pair<NodeId, NodeId>> temporal_;   // of this step, (to, from), sorted

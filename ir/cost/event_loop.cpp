@@ -147,16 +147,17 @@ bool EventLoop::Run() {
     ready_front_ = 0;
     if (contended_) return false;
     while (contention_ && !heap_.empty() && Stale(heap_.front())) {
-      std::pop_heap(heap_.begin(), heap_.end());
-      heap_.pop_back();
+      targets_[heap_.front().targets].clear();
+      PopInstant();
     }
     if (heap_.empty()) break;
     now_ = heap_.front().time;
     do {
-      const uint32_t target = heap_.front().target;
-      std::pop_heap(heap_.begin(), heap_.end());
-      heap_.pop_back();
-      Handle(target);
+      const uint32_t targets = heap_.front().targets;
+      std::swap(ending_, targets_[targets]);
+      PopInstant();
+      for (uint32_t target : ending_) Handle(target);
+      ending_.clear();
     } while (!heap_.empty() && heap_.front().time == now_);
   }
   result_.makespan = now_;
@@ -167,6 +168,25 @@ bool EventLoop::Run() {
     statistics.peak_activations = instances_[i].peak_live;
   }
   return std::all_of(streams_.begin(), streams_.end(), [](const StreamState& s) { return s.head == s.end; });
+}
+
+uint32_t EventLoop::NewInstant(Picoseconds time) {
+  if (free_targets_.empty()) {
+    free_targets_.push_back(static_cast<uint32_t>(targets_.size()));
+    targets_.emplace_back();
+  }
+  const uint32_t targets = free_targets_.back();
+  free_targets_.pop_back();
+  heap_.push_back({time, sequence_++, targets});
+  std::push_heap(heap_.begin(), heap_.end());
+  return targets;
+}
+
+void EventLoop::PopInstant() {
+  free_targets_.push_back(heap_.front().targets);
+  if (Known& known = KnownAt(heap_.front().time); known.targets == free_targets_.back()) known.time = -1;
+  std::pop_heap(heap_.begin(), heap_.end());
+  heap_.pop_back();
 }
 
 SimulationResult EventLoop::TakeResult() {

@@ -87,11 +87,14 @@ class EventLoop {
   // What ends: the head (or its fused group) of a stream; with kArrival set, the global receive task; with
   // kFlow set, a flow.
   static constexpr uint32_t kArrival = 1u << 31, kFlow = 1u << 30;
-  struct Event {
+  // What ends at one instant, in the order in which that was found. Whole machines step together, so most
+  // events find their instant there. Of two with one time the later one began when the earlier one was
+  // forgotten.
+  struct Instant {
     Picoseconds time;
     uint32_t sequence;
-    uint32_t target;
-    bool operator<(const Event& other) const {  // std heaps are max-heaps
+    uint32_t targets;                             // index into targets_
+    bool operator<(const Instant& other) const {  // std heaps are max-heaps
       return time != other.time ? time > other.time : sequence > other.sequence;
     }
   };
@@ -118,10 +121,12 @@ class EventLoop {
   void Refresh(std::vector<FlowMember> members);
   void FindRate(uint32_t index, int64_t* numerator, int64_t* denominator) const;
   void EndFlow(uint32_t index);
-  bool Stale(const Event& event) const {
-    return (event.target & kFlow) != 0 && (event.target & kArrival) == 0 &&
-           flows_[event.target & ~kFlow].end != event.time;
-  }
+  struct Known {
+    Picoseconds time = -1;
+    uint32_t targets = 0;  // index into targets_
+  };
+  // Events of flows whose rates have changed since, and nothing else.
+  bool Stale(const Instant& instant) const;
   // Without contention: notes when a port is used twice at once.
   void UsePort(uint32_t instance, uint32_t level, Picoseconds occupancy) {
     Picoseconds& until = port_until_[instance * std::max<size_t>(1, topology_.levels.size()) + level];
@@ -166,14 +171,21 @@ class EventLoop {
   void Start(const StreamState& stream, Instance& instance, uint32_t task, const TaskClass& what);
   void End(bool computes, Instance& instance, uint32_t task, const TaskClass& what);
   void Advance(uint32_t stream_index, StreamState& stream, const Instance& instance, uint32_t head);
+  Known& KnownAt(Picoseconds time) { return known_[static_cast<uint64_t>(time) * 0x9e3779b97f4a7c15u >> 60]; }
   void Schedule(Picoseconds time, uint32_t target) {
     if (time == now_) {
       immediate_.push_back(target);
       return;
     }
-    heap_.push_back({time, sequence_++, target});
-    std::push_heap(heap_.begin(), heap_.end());
+    Known& known = KnownAt(time);
+    if (known.time != time) {
+      known.time = time;
+      known.targets = NewInstant(time);
+    }
+    targets_[known.targets].push_back(target);
   }
+  uint32_t NewInstant(Picoseconds time);
+  void PopInstant();
   void Handle(uint32_t target);
   void EndSend(uint32_t sender, uint32_t receiver, Picoseconds latency);
   void EndHead(uint32_t stream_index);
@@ -196,7 +208,10 @@ class EventLoop {
   std::vector<Flow> flows_;
   std::vector<uint32_t> free_flows_;
   std::vector<std::vector<uint32_t>> active_flows_;  // [instance]
-  std::vector<Event> heap_;
+  std::vector<Instant> heap_;
+  std::vector<std::vector<uint32_t>> targets_;
+  std::vector<uint32_t> free_targets_, ending_;
+  Known known_[16];                  // instants to come, by a hash of their time
   std::vector<uint32_t> immediate_;  // targets that end at this instant, a queue
   std::vector<uint32_t> ready_;      // streams, a queue
   size_t ready_front_ = 0, immediate_front_ = 0;

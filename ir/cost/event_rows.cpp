@@ -42,13 +42,15 @@ class RowBuilder {
 
   void Run() {
     out_.rows.resize(program_.tasks.size());
+    const Task* const tasks = program_.tasks.data();
+    TaskRow* const rows = out_.rows.data();
     for (const runtime::Stream& stream : program_.streams) {
       uint32_t atomic = kNone;  // of the task before
       for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t) {
-        const Task& task = program_.tasks[t];
-        if (task.atomic != kNone && task.atomic == atomic) out_.rows[t - 1].bits |= TaskRow::kJoined;
+        const Task& task = tasks[t];
+        if (task.atomic != kNone && task.atomic == atomic) rows[t - 1].bits |= TaskRow::kJoined;
         atomic = task.atomic;
-        Add(t, task);
+        Add(t, task, rows[t]);
       }
     }
     CountActivations();
@@ -83,10 +85,9 @@ class RowBuilder {
   }
 
  private:
-  void Add(uint32_t t, const Task& task) {
+  void Add(uint32_t t, const Task& task, TaskRow& row) {
     const uint32_t index = ClassOf(task);
     const TaskClass& what = out_.classes[index];
-    TaskRow& row = out_.rows[t];
     row.bits = (index << TaskRow::kClassShift) | std::min(task.wait_count, TaskRow::kMany);
     row.wait = task.wait_count == 1 ? program_.waits[task.first_wait] : task.first_wait;
     const auto column = static_cast<size_t>(task.microbatch + 1);
@@ -117,10 +118,20 @@ class RowBuilder {
     uint32_t& recent = recent_[(task.name * 5 + task.stream) % std::size(recent_)];
     if (recent < out_.classes.size()) {
       const TaskClass& known = out_.classes[recent];
-      if (known.kind == task.kind && known.flag == task.flag && known.stream == task.stream &&
-          known.argument == task.argument && known.key == task.key && known.cost == task.cost)
+      // One decision instead of six: they nearly always agree.
+      const uint64_t differs =
+          (static_cast<uint64_t>(known.cost) ^ static_cast<uint64_t>(task.cost)) |
+          (known.argument ^ task.argument) | (known.key ^ task.key) |
+          static_cast<uint64_t>(known.stream ^ task.stream) | static_cast<uint64_t>(known.flag ^ task.flag) |
+          static_cast<uint64_t>(static_cast<uint32_t>(known.kind) ^ static_cast<uint32_t>(task.kind));
+      if (differs == 0) [[likely]]
         return recent;
     }
+    return FindClass(task, &recent);
+  }
+
+  uint32_t FindClass(const Task& task, uint32_t* place) {
+    uint32_t& recent = *place;
     const auto [found, added] =
         classes_.emplace(std::tuple(task.kind, task.flag, task.stream, task.argument, task.key, task.cost),
                          static_cast<uint32_t>(out_.classes.size()));

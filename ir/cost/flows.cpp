@@ -61,6 +61,13 @@ uint32_t EventLoop::CollectiveLevel(const Instance& instance, const TaskClass& w
   return topology_.Between(device, next).bandwidth > 0 ? LevelBetween(device, next) : kNone;
 }
 
+bool EventLoop::Stale(const Instant& instant) const {
+  const std::vector<uint32_t>& targets = targets_[instant.targets];
+  return std::all_of(targets.begin(), targets.end(), [&](uint32_t target) {
+    return (target & kFlow) != 0 && (target & kArrival) == 0 && flows_[target & ~kFlow].end != instant.time;
+  });
+}
+
 void EventLoop::StartFlow(Flow flow, Picoseconds work) {
   uint32_t index;
   if (!free_flows_.empty()) {

@@ -68,9 +68,14 @@ class StreamOrders {
   void IndexEdges() {
     incoming_.assign(dag_.templates.size(), {});
     outgoing_.assign(dag_.templates.size(), {});
+    attached_.assign(dag_.templates.size(), {});
     for (const TemplateEdge& edge : dag_.edges) {
       incoming_[edge.to].push_back(edge.from);
       outgoing_[edge.from].push_back(edge.to);
+      const NodeTemplate& from = dag_.templates[edge.from];
+      const NodeTemplate& to = dag_.templates[edge.to];
+      const bool accumulates = to.kind == NodeKind::kAccumulate && from.pass == Pass::kBW && !to.step_level();
+      if (accumulates || to.kind == NodeKind::kLossFold) attached_[edge.from].push_back(edge.to);
     }
     for (const TemporalEdge& edge : dag_.temporal) {
       const TemplateId from = dag_.TemplateOf(edge.from), to = dag_.TemplateOf(edge.to);
@@ -125,14 +130,13 @@ class StreamOrders {
     std::vector<OrderItem> folds;
     uint32_t atomic = kNone;
     auto flush = [&] {
+      if (folds.empty()) return;
       items.insert(items.end(), folds.begin(), folds.end());
       folds.clear();
     };
-    TemplateId t = kNone;
     for (size_t i = 0; i < given->size(); ++i) {
       const OrderItem& item = (*given)[i];
-      if (t == kNone || item.node < dag_.first_node[t] || item.node >= dag_.first_node[t + 1])
-        t = FindTemplate(item.node);
+      const TemplateId t = FindTemplate(item.node);
       const NodeTemplate& node = dag_.templates[t];
       atomic_stream_ = node.stream;
       if (item.atomic == kNone || item.atomic != atomic) {
@@ -152,12 +156,11 @@ class StreamOrders {
       items.push_back(item);
       --remaining[t];
       if (node.kind != NodeKind::kCompute) continue;
-      for (TemplateId next : outgoing_[t]) {
-        const NodeTemplate& attached = dag_.templates[next];
-        if (attached.kind == NodeKind::kAccumulate && node.pass == Pass::kBW && !attached.step_level()) {
+      for (TemplateId next : attached_[t]) {
+        if (dag_.templates[next].kind == NodeKind::kAccumulate) {
           NodeId id = dag_.first_node[next] + (item.node - dag_.first_node[t]);
           if (!listed_[next] || !listed_nodes_[h].count(id)) items.push_back({id, 0, item.atomic});
-        } else if (attached.kind == NodeKind::kLossFold && remaining[t] == 0 && !listed_[next]) {
+        } else if (remaining[t] == 0 && !listed_[next]) {
           folds.push_back({dag_.first_node[next], 0, kNone});
         }
       }
@@ -319,6 +322,9 @@ class StreamOrders {
       if (std::none_of(sent_[h].begin(), sent_[h].end(),
                        [&](const auto& entry) { return entry.first == peer; }))
         sent_[h].push_back({peer, {}});
+      for (auto& [to, nodes] : sent_[h]) {
+        if (to == peer) nodes.reserve(nodes.capacity() + static_cast<size_t>(send.node_count()));
+      }
     }
     if (sent_[h].empty()) return;
     const std::vector<std::pair<int64_t, NodeId>> edges = EdgeSends(h);
@@ -335,13 +341,11 @@ class StreamOrders {
           elsewhere_[h].push_back({send.stream, {2 * edges[next_edge].first + 1, NextTie(), node}});
       }
     };
-    TemplateId t = kNone;
     int64_t position = 0;
     for (const OrderItem& item : compute_orders_[h]) {
       if (next_edge < edges.size()) send_edges(position);
       ++position;
-      if (t == kNone || item.node < dag_.first_node[t] || item.node >= dag_.first_node[t + 1])
-        t = FindTemplate(item.node);
+      const TemplateId t = FindTemplate(item.node);
       if (sends[t].empty()) continue;
       int32_t mb = dag_.templates[t].mb_begin + static_cast<int32_t>(item.node - dag_.first_node[t]);
       for (TemplateId s : sends[t]) {
@@ -685,8 +689,9 @@ class StreamOrders {
   const NameId compute_, send_, recv_;
   const bool several_;  // streams of a device compute: what is called its compute order is their timeline
   std::vector<std::vector<TemplateId>> incoming_, outgoing_;
-  std::vector<size_t> host_index_;  // per group
-  std::vector<bool> listed_;        // per template: a compute order lists some of it (F, BI, BW aside)
+  std::vector<std::vector<TemplateId>> attached_;  // of those: a BW's accumulates, loss folds
+  std::vector<size_t> host_index_;                 // per group
+  std::vector<bool> listed_;  // per template: a compute order lists some of it (F, BI, BW aside)
   std::vector<std::set<NodeId>> listed_nodes_;  // [host]: those nodes
   std::vector<std::vector<OrderItem>> compute_orders_;
   std::vector<uint32_t> begin_, end_;  // per node: its atomic node's positions on its compute stream

@@ -70,10 +70,17 @@ class HappensBefore {
       return entry;
     }
     void Enter(uint32_t task, uint16_t stream, uint32_t before, const uint32_t* waits, uint32_t wait_count) {
-      for (size_t v = 0; v < vectors; ++v) {
-        Vector row = before == runtime::kNone ? Vector{} : rows[before * vectors + v];
-        for (uint32_t w = 0; w < wait_count; ++w) row = Later(row, rows[waits[w] * vectors + v]);
-        rows[task * vectors + v] = row;
+      if (vectors == 1) [[likely]] {  // up to eight streams
+        Vector row{};
+        if (before != runtime::kNone) row = rows[before];
+        for (const uint32_t* end = waits + wait_count; waits != end; ++waits) row = Later(row, rows[*waits]);
+        rows[task] = row;
+      } else {
+        for (size_t v = 0; v < vectors; ++v) {
+          Vector row = before == runtime::kNone ? Vector{} : rows[before * vectors + v];
+          for (uint32_t w = 0; w < wait_count; ++w) row = Later(row, rows[waits[w] * vectors + v]);
+          rows[task * vectors + v] = row;
+        }
       }
       const auto own = static_cast<Entry>(task + 1);
       std::memcpy(Row(task) + stream * sizeof(Entry), &own, sizeof(Entry));
