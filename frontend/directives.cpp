@@ -137,7 +137,8 @@ void Interpreter::ExecDirective(Stmt& statement) {
       body.factor = NumberOf(Eval(*slowdown.value), slowdown.value->range, "a slowdown");
       if (!(body.factor >= 1) || !std::isfinite(body.factor)) {
         Fail(slowdown.value->range, DiagKind::kOutOfRange,
-             fmt::format("a slowdown of {} is below 1", body.factor));
+             fmt::format("a slowdown of {} is below 1", body.factor),
+             "1 is no slowdown at all, 2 the most that two streams can cost each other");
       }
       Emit(statement, std::move(body));
       return;

@@ -136,6 +136,8 @@ std::string HintFor(std::string_view wanted, const Value& got) {
     return fmt::format("compare it: {} != 0", ValueText(got));
   if (got.is(ValueKind::kModule) || got.is(ValueKind::kNamespace))
     return "name what is inside it, or call it";
+  if (wanted == "a selector" && got.is(ValueKind::kSchedule))
+    return "name its steps one by one, as selectors";
   for (const Example& example : kExamples) {
     // "an int" in a sentence, `int` as a declared type.
     std::string_view type = example.wanted.substr(example.wanted.find(' ') + 1);

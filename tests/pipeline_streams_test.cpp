@@ -215,6 +215,92 @@ TEST(Streams, EachRunsOnAThreadOfItsOwn) {
   EXPECT_EQ(MeetingBodies::met, 2);
 }
 
+// ---- limit
+
+// Three layers of 10 us a pass, but the last layer's BW takes 60 on a stream of its own: it starts before the
+// others and ends after them.
+std::string SlowWeightsText(const std::string& limit, const std::string& order) {
+  return R"(import std.topologies
+module Layer(width: dim) {
+  param w: [width, out = width] = normal(0.3)
+  forward(x: [batch, width]) -> [batch, width] { x + tanh(rename(x @ w, out, width)) }
+}
+module Net(width: dim) {
+  layers = [Layer(width) for i in 0..3]
+  forward(x: [batch, width], y: [batch, width]) -> loss {
+    let a = tag layer { layers[0](x) }
+    let b = tag layer { layers[1](a) }
+    return tag layer { mse(layers[2](b), y) }
+  }
+}
+model net = Net(width = 4)
+topology ideal {
+  device unit { compute bf16 = 1 TFLOP/s }
+  level all = 1 of unit
+}
+strategy study {
+  mesh (pp = 1)
+  cut layer into 1 as stage
+  split batch into 2 as mb
+  cost F[layer] = 10 us
+  cost BI[layer] = 10 us
+  cost BW[layer = 0] = 10 us
+  cost BW[layer = 1] = 10 us
+  cost BW[layer = 2] = 60 us
+  stream BW[layer = 2] on side
+  slowdown compute with side = 1
+)" + limit +
+         order + R"(}
+train {
+  model net
+  data random()
+  steps 1
+  global_batch 4
+  optimizer sgd(0.1)
+  on ideal
+  using study
+}
+)";
+}
+
+// What a limit frees may end on several streams: all of it is waited for, not what starts last.
+TEST(Streams, ALimitWaitsForEveryStreamThatFrees) {
+  const std::string order =
+      "order on pp[0] {\ncompute: for i in 0..2 { F[mb = i]; BI[mb = i]; BW[mb = i, layer = 0..2] }\n"
+      "side: for i in 0..2 { BW[mb = i, layer = 2] }\n}\n";
+  // F0 0-30, BI0 -50, BW0 of two layers -70, of the last one 40-100; microbatch 1 follows at 70.
+  const std::unique_ptr<Compiled> free = MustCompile(SlowWeightsText("", order));
+  ASSERT_TRUE(free->ok());
+  EXPECT_EQ(free->plan->simulation.makespan, 170 * ir::kPsPerUs);
+  EXPECT_EQ(free->plan->simulation.roles[0].peak_activations, 2);
+  // Or at 100.
+  const std::unique_ptr<Compiled> bound = MustCompile(SlowWeightsText("limit 1 live F per mb\n", order));
+  ASSERT_TRUE(bound->ok());
+  EXPECT_EQ(bound->plan->simulation.makespan, 200 * ir::kPsPerUs);
+  EXPECT_EQ(bound->plan->simulation.roles[0].peak_activations, 1);
+  ExpectEqualToReference(*bound, 2, "limit");
+}
+
+// Where nobody says which of two streams comes first, a limit may: F1 would start at 20, when BW0 does.
+TEST(Streams, ALimitMayHoldBackAnotherStream) {
+  const std::string order =
+      "order on pp[0] { lanes {\ncompute: F[mb = 0]; BI[mb = 0]; F[mb = 1]; BI[mb = 1]\nside: BW[mb = 0]; "
+      "BW[mb = 1]\n} }\n";
+  EXPECT_EQ(StepTime("stream BW on side\nslowdown compute with side = 1\nlimit 1 live F per mb\n" + order),
+            60 * ir::kPsPerUs);
+  // Not where an order says otherwise.
+  const auto refused = [](const std::string& stream, const std::string& compute, const std::string& side) {
+    return Compile(ChainText(stream + "\nlimit 1 live F per mb\norder on pp[0] {\ncompute: " + compute +
+                             "\nside: " + side + "\n}\n"));
+  };
+  const std::unique_ptr<Compiled> same =
+      refused("stream BW on side", "F[mb = 0]; F[mb = 1]; BI[mb = 0]; BI[mb = 1]", "BW[mb = 0]; BW[mb = 1]");
+  EXPECT_TRUE(same->Has(ir::DiagKind::kBadLimit)) << same->Messages();
+  const std::unique_ptr<Compiled> other =
+      refused("stream B on side", "F[mb = 0]; F[mb = 1]", "B[mb = 1]; B[mb = 0]");
+  EXPECT_TRUE(other->Has(ir::DiagKind::kCycle)) << other->Messages();
+}
+
 // ---- orders that nobody wrote
 
 // Of what could start: the least microbatch, F before B, by model order.

@@ -8,11 +8,31 @@ namespace piper::ir {
 
 namespace {
 
-// Something that is alive: from the start of its first node to the end of its last release.
+// A node, and where it stands on its stream.
+struct Place {
+  NameId stream = 0;
+  size_t position = 0;  // in the host's compute order, or the timeline of several
+  NodeId node = 0;
+};
+
+// The first (or last) of the places of each stream.
+void Keep(std::vector<Place>& places, const Place& place, bool first) {
+  for (Place& kept : places) {
+    if (kept.stream != place.stream) continue;
+    if (first ? place.position < kept.position : place.position > kept.position) kept = place;
+    return;
+  }
+  places.push_back(place);
+}
+
+bool Earlier(const Place& a, const Place& b) { return a.position < b.position; }
+
+// Something that is alive: from the start of the first of its nodes to the end of the last release, where
+// both may stand on several streams.
 struct Life {
-  std::pair<uint32_t, int32_t> unit;  // (template or 0 with `per mb`, microbatch)
-  NodeId first = 0, release = 0;
-  size_t start = SIZE_MAX, end = 0;  // positions on the host's compute stream
+  std::vector<Place> starts, releases;  // one a stream
+  const Place& start() const { return *std::min_element(starts.begin(), starts.end(), Earlier); }
+  const Place& end() const { return *std::max_element(releases.begin(), releases.end(), Earlier); }
 };
 
 }  // namespace
@@ -71,50 +91,57 @@ void ApplyLimit(BuildContext& context) {
           context.split.Collect(clause, node.mb_begin, node.mb_end, &microbatches);
           for (int32_t mb : microbatches) {
             any = true;
-            NodeId id = dag.Node(t, mb);
+            const NodeId id = dag.Node(t, mb);
             Life& life = lives[{per_microbatch ? 0 : t, mb}];
-            if (position[id] < life.start) {
-              life.start = position[id];
-              life.first = id;
-            }
+            Keep(life.starts, {node.stream, position[id], id}, true);
             for (TemplateId r : readers) {
               if (mb < dag.templates[r].mb_begin || mb >= dag.templates[r].mb_end) continue;
-              NodeId reader = dag.Node(r, mb);
-              if (position[reader] >= life.end) {
-                life.end = position[reader];
-                life.release = reader;
-              }
+              const NodeId reader = dag.Node(r, mb);
+              Keep(life.releases, {dag.templates[r].stream, position[reader], reader}, false);
             }
           }
         }
       }
       std::vector<Life> started, released;
-      for (const auto& entry : lives) {
-        if (entry.second.end > 0) started.push_back(entry.second);
+      for (auto& entry : lives) {
+        if (!entry.second.releases.empty()) started.push_back(std::move(entry.second));
       }
       released = started;
       std::sort(started.begin(), started.end(),
-                [](const Life& a, const Life& b) { return a.start < b.start; });
-      std::sort(released.begin(), released.end(), [](const Life& a, const Life& b) { return a.end < b.end; });
-      auto count = static_cast<size_t>(std::min<int64_t>(limit.count, INT32_MAX));
+                [](const Life& a, const Life& b) { return Earlier(a.start(), b.start()); });
+      std::sort(released.begin(), released.end(),
+                [](const Life& a, const Life& b) { return Earlier(a.end(), b.end()); });
+      const auto count = static_cast<size_t>(std::min<int64_t>(limit.count, INT32_MAX));
+      std::vector<Place> over;  // per stream, the last of the releases so far
       for (size_t i = 0; i + count < started.size(); ++i) {
-        if (released[i].end < started[i + count].start) {
-          dag.temporal.push_back({released[i].release, started[i + count].first, 0, origin});
+        for (const Place& release : released[i].releases) Keep(over, release, false);
+        // On one stream what stands behind a start cannot end before it. Of several the timeline is an
+        // estimate: which of them comes first is for the edges to say, and whether they can for the proofs.
+        const Place* stuck = nullptr;
+        for (const Place& start : started[i + count].starts) {
+          for (const Place& release : over) {
+            if (release.stream == start.stream && release.position >= start.position) stuck = &release;
+          }
+        }
+        if (stuck == nullptr) {
+          for (const Place& start : started[i + count].starts) {
+            for (const Place& release : over) dag.temporal.push_back({release.node, start.node, 0, origin});
+          }
           continue;
         }
         // The most that the order has alive at once is the smallest bound that it keeps.
         size_t peak = 0, freed = 0;
         for (size_t k = 0; k < started.size(); ++k) {
-          while (freed < released.size() && released[freed].end < started[k].start) ++freed;
+          while (freed < released.size() && Earlier(released[freed].end(), started[k].start())) ++freed;
           peak = std::max(peak, k + 1 - freed);
         }
-        diag.Error(
-                directive.range, DiagKind::kBadLimit,
-                fmt::format("at most {} live would deadlock: the order on {} starts {} before {} frees one",
-                            limit.count, dag.groups[order.group].text, dag.NodeName(started[i + count].first),
-                            dag.NodeName(released[i].release)))
-            .Note(dag.origins[order.origin], "the order is here")
-            .Hint(fmt::format("this order keeps {}", peak));
+        auto refused = diag.Error(
+            directive.range, DiagKind::kBadLimit,
+            fmt::format("at most {} live would deadlock: the order on {} starts {} before {} frees one",
+                        limit.count, dag.groups[order.group].text,
+                        dag.NodeName(started[i + count].start().node), dag.NodeName(stuck->node)));
+        if (order.origin != 0) refused.Note(dag.origins[order.origin], "the order is here");
+        refused.Hint(fmt::format("this order keeps {}", peak));
         return;
       }
     }

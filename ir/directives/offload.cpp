@@ -122,7 +122,7 @@ void ApplyOffload(BuildContext& context) {
   context.fetches.assign(count, {});
   if (context.forward_only) return;
   context.ForEach<OffloadDirective>([&](const Directive& directive, const OffloadDirective& offload) {
-    if (offload.prefetch < 0 || offload.prefetch > INT32_MAX) {
+    if (offload.prefetch < 0) {
       context.diag
           .Error(directive.range, DiagKind::kBadOffload,
                  fmt::format("`prefetch {}`: copies run 0 or more units ahead", offload.prefetch))

@@ -553,7 +553,8 @@ class OrderReader {
                            NameText(stream)),
                stream == compute_
                    ? fmt::format("list it under `{}:`, or put it on compute by `stream`", NameText(t.stream))
-                   : fmt::format("list it under `{}:`", NameText(t.stream)));
+                   : fmt::format("list it under `{}:`", NameText(t.stream)),
+               StreamLine(node.node_template), "it was put there here");
         return;
       }
       uint32_t* seen = &listed_[node.node];
@@ -640,11 +641,24 @@ class OrderReader {
     ReportMissingSteps(context_, *directive_, host_, wanted, listed_, foreign_origin_);
   }
 
+  // The `stream` line that moved a node; nothing where it stands by default.
+  SourceRange StreamLine(TemplateId node) const {
+    SourceRange line;
+    context_.ForEach<StreamDirective>([&](const Directive& directive, const StreamDirective& spec) {
+      if (InternName(spec.stream) != dag_.templates[node].stream) return;
+      for (const SelectorClause& clause : spec.select.any_of) {
+        const std::vector<TemplateId> moved = context_.MatchTemplates(clause);
+        if (std::find(moved.begin(), moved.end(), node) != moved.end()) line = directive.range;
+      }
+    });
+    return line;
+  }
+
   void Report(DiagKind kind, std::string message, std::string hint, SourceRange note = {},
               std::string note_text = {}) {
     ++reports_;
     auto error = diag_.Error(step_range_, kind, std::move(message));
-    if (!note_text.empty()) error.Note(note, std::move(note_text));
+    if (!note_text.empty() && note.valid()) error.Note(note, std::move(note_text));
     error.Hint(std::move(hint));
   }
 
