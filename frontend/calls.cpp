@@ -284,15 +284,11 @@ Value Interpreter::Convert(Value value, const TypeRef* type, SourceRange range, 
   return value;
 }
 
-// Conditions over the parameters, in the callee's frame.
-bool Interpreter::Holds(const FunctionInfo& info, Value* slots) {
-  (void)slots;
-  for (const Requirement& requirement : info.requirements) {
-    Value value = Eval(*requirement.condition);
-    if (!value.is(ValueKind::kBool)) FailType(requirement.range, "a requirement", "a bool", value);
-    if (!value.boolean()) return false;
-  }
-  return true;
+// A condition over the parameters, in the callee's frame.
+bool Interpreter::Holds(const Requirement& requirement) {
+  Value value = Eval(*requirement.condition);
+  if (!value.is(ValueKind::kBool)) FailType(requirement.range, "a requirement", "a bool", value);
+  return value.boolean();
 }
 
 namespace {
@@ -322,7 +318,8 @@ void CollectNames(const Expr& expr, std::vector<NameId>* out) {
 
 }  // namespace
 
-// For each int parameter of the broken condition: the nearest values that satisfy every requirement.
+// For each int parameter of the broken condition: the nearest values that satisfy every requirement that
+// names it or held before.
 std::string Interpreter::NearestLegal(const FunctionInfo& info, Value* slots, const Expr& condition) {
   constexpr int64_t kFarthest = 1024;
   constexpr int64_t kMostFuel = 200'000;
@@ -343,10 +340,23 @@ std::string Interpreter::NearestLegal(const FunctionInfo& info, Value* slots, co
     checkpoint_ = 0;
     Value original = slots[i];
     std::vector<int64_t> found;
+    // What is broken as well and does not name this parameter has a choice of its own.
+    std::vector<const Requirement*> wanted;
+    for (const Requirement& requirement : info.requirements) {
+      std::vector<NameId> named;
+      CollectNames(*requirement.condition, &named);
+      bool counts = std::find(named.begin(), named.end(), name) != named.end();
+      try {
+        if (!counts) counts = Holds(requirement);
+      } catch (const Abort&) {
+      }
+      if (counts) wanted.push_back(&requirement);
+    }
     auto try_value = [&](int64_t candidate) {
       slots[i] = Value::Int(candidate);
       try {
-        if (Holds(info, slots)) found.push_back(candidate);
+        if (std::all_of(wanted.begin(), wanted.end(), [&](const Requirement* r) { return Holds(*r); }))
+          found.push_back(candidate);
       } catch (const Abort&) {
       }
     };
@@ -368,9 +378,7 @@ std::string Interpreter::NearestLegal(const FunctionInfo& info, Value* slots, co
 void Interpreter::CheckRequirements(const FunctionInfo& info, Value* slots, SourceRange range) {
   Restore<bool> binding(&current_->binding, true);
   for (const Requirement& requirement : info.requirements) {
-    Value value = Eval(*requirement.condition);
-    if (!value.is(ValueKind::kBool)) FailType(requirement.range, "a requirement", "a bool", value);
-    if (value.boolean()) continue;
+    if (Holds(requirement)) continue;
     std::vector<NameId> mentioned;
     CollectNames(*requirement.condition, &mentioned);
     std::string with;

@@ -44,7 +44,8 @@ void Interpreter::ExecDirective(Stmt& statement) {
         body.distance = IntOf(Eval(*edge.distance), edge.distance->range, "the distance of an edge");
         if (body.distance < 0) {
           Fail(edge.distance->range, DiagKind::kBadEdge,
-               fmt::format("an edge cannot lead {} steps back", -body.distance));
+               fmt::format("an edge cannot lead {} steps back", -body.distance),
+               "an edge leads forward in time: `edge a -> b`, to the next step `edge a -> b distance 1`");
         }
       }
       Emit(statement, std::move(body));

@@ -258,7 +258,7 @@ class Interpreter {
                        const Given& given);
   void ApplyOverrides(List<Param> params, Value* slots, Given* given);
   void CheckRequirements(const FunctionInfo& info, Value* slots, SourceRange range);
-  bool Holds(const FunctionInfo& info, Value* slots);
+  bool Holds(const Requirement& requirement);
   std::string NearestLegal(const FunctionInfo& info, Value* slots, const Expr& condition);
   Value Convert(Value value, const TypeRef* type, SourceRange range, const std::string& what, NameId name);
   bool Accepts(const Value& value, const TypeRef* type) const;

@@ -97,6 +97,7 @@ std::vector<std::string> Scopes::VisibleNames() {
   }
   for (const TopLevelName& top : program_.files[file_].names) result.push_back(Text(top.name));
   for (const Native& native : Natives()) result.emplace_back(native.name);
+  for (const char* pass : {"F", "B", "BI", "BW", "U", "R"}) result.emplace_back(pass);  // papers say W for BW
   if (module_ != nullptr) {
     for (const ir::OperationRule* rule : ir::AllOperations()) {
       if (rule->user_visible()) result.emplace_back(rule->name());

@@ -45,9 +45,14 @@ Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last
       } else if (last && wants_value) {
         *out = std::move(value);
       } else if (!value.is(ValueKind::kNone)) {
+        // A misspelt result type is why a step has no place.
+        const FnDecl* decl = current_->info != nullptr ? current_->info->decl : nullptr;
+        if (decl != nullptr && decl->result != nullptr) CheckTypeName(*decl->result);
+        const bool step = value.is(ValueKind::kSelector) || value.is(ValueKind::kSchedule);
         Fail(expr.range, DiagKind::kTypeMismatch,
              fmt::format("the value of this statement, {}, is not used", DescribeValue(value)),
-             "`return` it, or bind it with `let`");
+             step ? "steps stand in an order or in a function with the result `schedule`"
+                  : "`return` it, or bind it with `let`");
       }
       return Flow::kNext;
     }
@@ -80,6 +85,8 @@ Interpreter::Flow Interpreter::Exec(Stmt& statement, bool wants_value, bool last
     case StmtKind::kBarrier:
     case StmtKind::kSteps: {
       if (current_->sink == nullptr) {
+        const FnDecl* decl = current_->info != nullptr ? current_->info->decl : nullptr;
+        if (decl != nullptr && decl->result != nullptr) CheckTypeName(*decl->result);
         Fail(statement.range, DiagKind::kTypeMismatch,
              "steps stand in an order or in a function that yields a schedule",
              "give the function the result `schedule`");

@@ -50,24 +50,23 @@ constexpr RuleForm kForms[] = {
     {Rule::kMeshDirective, "a 'mesh' directive",
      "mesh [name] (pp = 4, tp = 8 within node) [on group] [folds other]"},
     {Rule::kCutDirective, "a 'cut' directive", "cut tag, tag into N as stage"},
-    {Rule::kSplitDirective, "a 'split' directive", "split [selector] batch [by tokens] into m as mb"},
+    {Rule::kSplitDirective, "a 'split' directive", "split batch into m as mb"},
     {Rule::kPlaceDirective, "a 'place' directive", "place [stage = s] on pp[s]"},
-    {Rule::kShardDirective, "a 'shard' directive",
-     "shard d1 | d2 over axis [where sel] [as name] [via flat]"},
-    {Rule::kZeroDirective, "a 'zero' directive", "zero 1 [*] [per tag] as dp { bucket 25 MiB }"},
+    {Rule::kShardDirective, "a 'shard' directive", "shard batch over dp"},
+    {Rule::kZeroDirective, "a 'zero' directive", "zero 0 [*] as dp { bucket 25 MiB }"},
     {Rule::kOrderDirective, "an 'order' directive", "order on pp[s] { steps }"},
-    {Rule::kEdgeDirective, "an 'edge' directive", "edge F[layer = 0] -> F[layer = 1]"},
-    {Rule::kLimitDirective, "a 'limit' directive", "limit 2 live [fsdp.gather]"},
-    {Rule::kStreamDirective, "a 'stream' directive", "stream [ep.*] on a2a"},
-    {Rule::kRecomputeDirective, "a 'recompute' directive", "recompute [norm] [keep [tp.gather]]"},
+    {Rule::kEdgeDirective, "an 'edge' directive", "edge a -> b, or: edge a -> b distance 1"},
+    {Rule::kLimitDirective, "a 'limit' directive", "limit 2 live F per mb"},
+    {Rule::kStreamDirective, "a 'stream' directive", "stream [send] on comm"},
+    {Rule::kRecomputeDirective, "a 'recompute' directive", "recompute [layer] keep [mlp]"},
     {Rule::kOffloadDirective, "an 'offload' directive", "offload [attn] to host { prefetch 1 }"},
     {Rule::kFreezeDirective, "a 'freeze' directive", "freeze [embed]"},
     {Rule::kOptimizerDirective, "an 'optimizer' directive",
      "optimizer post_validation, or: optimizer synchronised"},
-    {Rule::kRunDirective, "a 'run' directive", "run strict, or: run ready hint [B, F, W]"},
+    {Rule::kRunDirective, "a 'run' directive", "run strict"},
     {Rule::kNumericsDirective, "a 'numerics' directive", "numerics reproducible, or: numerics fast"},
     {Rule::kCostDirective, "a 'cost' directive", "cost F[layer = 0] = 1 us"},
-    {Rule::kSlowdownDirective, "a 'slowdown' directive", "slowdown compute with a2a = 1.2"},
+    {Rule::kSlowdownDirective, "a 'slowdown' directive", "slowdown compute with reduce = 1.2"},
     {Rule::kAssertDirective, "an 'assert' directive", "assert peak_memory < 70 GiB"},
     {Rule::kUseDirective, "a 'use' directive", "use strategy(arguments)"},
     {Rule::kOverrideDirective, "an 'override'", "override place [stage = 0] on pp[1]"},
@@ -223,7 +222,10 @@ void ReportSyntaxFailure(const SyntaxFailure& failure, const std::vector<Token>&
       return;
     }
   }
-  if (found.kind == Tok::kAssign && Has(failure.expected, Tok::kRparen)) {
+  if (IsDirectiveWord(first.kind) && form != nullptr && form->rule == Rule::kBlock) {
+    error.Hint(fmt::format("`{}` is a directive and stands in a strategy{}", written(first),
+                           first.kind == Tok::kAssert ? "; a test says `expect`" : ""));
+  } else if (found.kind == Tok::kAssign && Has(failure.expected, Tok::kRparen)) {
     error.Hint("'=' gives an argument its value; to compare, write '=='");
   } else if (found.kind == Tok::kAssign && Has(failure.expected, Tok::kRbracket)) {
     error.Hint("'=' follows the name that begins an entry; join selectors instead: [a] or [b = 0..2]");

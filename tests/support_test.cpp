@@ -21,6 +21,10 @@ TEST(Nearest, TheFirstOfTheNearestAndNothingFarAway) {
   EXPECT_EQ(NearestName("pd", {"tp", "dp"}), "dp");
   EXPECT_EQ(NearestName("layrs", {"layer", "layers"}), "layers");
   EXPECT_EQ(NearestName("q", {"stage"}), "");
+  EXPECT_EQ(NearestName("pd", {"pp", "dp"}), "dp");  // the same letters before another letter
+  EXPECT_EQ(NearestName("W", {"i", "p", "BW"}), "BW");
+  EXPECT_EQ(NearestName("G", {"i", "p", "m"}), "");
+  EXPECT_EQ(NearestName("b", {"i", "B"}), "B");
   EXPECT_EQ(NearestName(std::string(65, 'a'), {std::string(64, 'a')}), "");
 }
 
@@ -88,13 +92,39 @@ TEST(Diagnostics, ErrorsAreBounded) {
   SourceManager sources;
   FileId file = sources.Add("a.piper", "x\n");
   DiagnosticEngine diag(sources);
-  for (int i = 0; i < 100; ++i) diag.Error({file, 0, 1}, DiagKind::kSyntax, "no").Hint("none");
+  for (int i = 0; i < 100; ++i)
+    diag.Error({file, 0, 1}, DiagKind::kSyntax, "no " + std::to_string(i)).Hint("none");
   EXPECT_EQ(diag.error_count(), 100u);
   EXPECT_EQ(diag.diagnostics().size(), DiagnosticEngine::kMaxErrors);
-  for (int i = 0; i < 100; ++i) diag.Warning({file, 0, 1}, DiagKind::kSyntax, "hm").Hint("none");
+  for (int i = 0; i < 100; ++i)
+    diag.Warning({file, 0, 1}, DiagKind::kSyntax, "hm " + std::to_string(i)).Hint("none");
   EXPECT_EQ(diag.diagnostics().size(), 2 * DiagnosticEngine::kMaxErrors);
   EXPECT_NE(diag.Render(DiagnosticEngine::Format::kHuman, false).find("80 more warnings not shown"),
             std::string::npos);
+}
+
+// A loop over ranks says the same again; all of it counts, once is shown. Another note makes another message.
+TEST(Diagnostics, WhatWasSaidIsNotRepeated) {
+  SourceManager sources;
+  FileId file = sources.Add("a.piper", "xy\n");
+  DiagnosticEngine diag(sources);
+  for (int i = 0; i < 100; ++i) {
+    diag.Error({file, 0, 1}, DiagKind::kSyntax, "no").Note({file, 1, 2}, "here").Hint("none");
+    diag.Error({file, 0, 1}, DiagKind::kSyntax, "nor").Note({file, 1, 2}, i == 50 ? "there" : "here");
+    diag.Error({file, 0, 1}, DiagKind::kSyntax, "no").Note({file, 1, 2}, "here").Hint("none");
+  }
+  EXPECT_EQ(diag.error_count(), 300u);
+  EXPECT_EQ(diag.Render(DiagnosticEngine::Format::kHuman, false), [] {
+    auto told = [](std::string message, std::string note, std::string hint) {
+      return "a.piper:1:1: error: " + message + " [syntax]\n  xy\n  ^\na.piper:1:2: note: " + note +
+             "\n  xy\n   ^\nhint: " + hint + "\n";
+    };
+    const std::string form = "docs/language.md shows the form of every statement";
+    return told("no", "here", "none") + told("nor", "here", form) + told("nor", "there", form);
+  }());
+  diag.Clear();
+  EXPECT_FALSE(diag.HasErrors());
+  EXPECT_EQ(diag.Render(DiagnosticEngine::Format::kHuman, false), "");
 }
 
 TEST(Units, ScalesAreExact) {

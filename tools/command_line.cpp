@@ -32,7 +32,7 @@ std::string Help(const std::string& program, const Command& command,
 std::string Overview(const std::string& program, const std::string& summary,
                      const std::vector<Command>& commands) {
   std::string text = fmt::format("usage: {} COMMAND [options] FILE\n{}\n\n", program, summary);
-  for (const Command& command : commands) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  for (const Command& command : commands) text += fmt::format("  {:<12} {}\n", command.name, command.summary);
   return text + fmt::format("\n{} COMMAND --help lists a command's options\n", program);
 }
 
@@ -125,7 +125,7 @@ int RunCommandLine(const std::string& program, const std::string& summary,
     std::string text = help ? "" : fmt::format("{}: error: ", program);
     if (!help && words.size() > 1) text += fmt::format("there is no command '{} {}'; ", words[0], words[1]);
     text += fmt::format("{} takes one of\n", words[0]);
-    for (const Command& command : group) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    for (const Command& command : group) text += fmt::format("  {:<12} {}\n", command.name, command.summary);
     std::fwrite(text.data(), 1, text.size(), help ? stdout : stderr);
     return Finish(help ? kExitOk : kExitUsage);
   }

@@ -199,8 +199,11 @@ bool Vocabulary::ReportOutside(const SelectorClause& clause, const Selector& sel
                        std::all_of(term.more.begin(), term.more.end(),
                                    [&](const auto& r) { return outside(r.first, r.second); });
     if (!all_outside) continue;
+    const bool unsplit = legal == std::pair<int64_t, int64_t>(0, 1) && splits_.contains(term.name);
     diag.Error(range, DiagKind::kEmptySelector, fmt::format("{} selects nothing", selector.ToString()))
-        .Hint(fmt::format("'{}' has {}", NameText(term.name), IndexText(legal.first, legal.second)));
+        .Hint(fmt::format(
+            "'{}' has {}{}", NameText(term.name), IndexText(legal.first, legal.second),
+            unsplit ? fmt::format(": `split batch into n as {}` makes more", NameText(term.name)) : ""));
     return true;
   }
   return false;

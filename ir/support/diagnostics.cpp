@@ -1,6 +1,7 @@
 #include "ir/support/diagnostics.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <llvm/ADT/StringExtras.h>
@@ -137,6 +138,38 @@ std::string CasesText(const std::vector<std::string>& cases) {
   return text;
 }
 
+bool SaysTheSame(const Diagnostic& a, const Diagnostic& b) {
+  return a.severity == b.severity && a.kind == b.kind && a.range == b.range && a.message == b.message &&
+         std::equal(a.notes.begin(), a.notes.end(), b.notes.begin(), b.notes.end(),
+                    [](const DiagNote& x, const DiagNote& y) {
+                      return x.range == y.range && x.message == y.message;
+                    });
+}
+
+void TakeCases(const Diagnostic& from, Diagnostic* to) {
+  for (const std::string& parameters : from.cases) {
+    if (std::find(to->cases.begin(), to->cases.end(), parameters) == to->cases.end())
+      to->cases.push_back(parameters);
+  }
+}
+
+bool IsFull(const std::vector<Diagnostic>& diagnostics, Severity severity) {
+  const auto alike = [&](const Diagnostic& d) { return d.severity == severity; };
+  return static_cast<size_t>(std::count_if(diagnostics.begin(), diagnostics.end(), alike)) >=
+         DiagnosticEngine::kMaxErrors;
+}
+
+// Takes the last one out if an earlier one says the same.
+void DropRepeatedLast(std::vector<Diagnostic>* diagnostics) {
+  if (diagnostics->empty()) return;
+  const auto last = diagnostics->end() - 1;
+  const auto first =
+      std::find_if(diagnostics->begin(), last, [&](const Diagnostic& d) { return SaysTheSame(d, *last); });
+  if (first == last) return;
+  TakeCases(*last, &*first);
+  diagnostics->pop_back();
+}
+
 std::string ToText(llvm::json::Value value) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -176,21 +209,28 @@ DiagnosticEngine::Builder& DiagnosticEngine::Builder::Case(std::string parameter
   return *this;
 }
 
+// What says the same at the same place, notes included, is shown once: a loop over ranks or microbatches
+// mostly repeats its first mistake. Whether it does is known when the next one comes, for notes follow.
 DiagnosticEngine::Builder DiagnosticEngine::Error(SourceRange range, DiagKind kind, std::string message) {
   ++error_count_;
-  if (error_count_ > kMaxErrors) return Builder(this, SIZE_MAX);
-  diagnostics_.push_back({Severity::kError, kind, range, std::move(message), {}, {}});
+  DropRepeatedLast(&diagnostics_);
+  dropped_ = {Severity::kError, kind, range, std::move(message), {}, {}};
+  if (IsFull(diagnostics_, Severity::kError)) return Builder(this, SIZE_MAX);
+  diagnostics_.push_back(std::exchange(dropped_, {}));
   return Builder(this, diagnostics_.size() - 1);
 }
 
 DiagnosticEngine::Builder DiagnosticEngine::Warning(SourceRange range, DiagKind kind, std::string message) {
-  if (++warning_count_ > kMaxErrors) return Builder(this, SIZE_MAX);
-  diagnostics_.push_back({Severity::kWarning, kind, range, std::move(message), {}, {}});
+  ++warning_count_;
+  DropRepeatedLast(&diagnostics_);
+  dropped_ = {Severity::kWarning, kind, range, std::move(message), {}, {}};
+  if (IsFull(diagnostics_, Severity::kWarning)) return Builder(this, SIZE_MAX);
+  diagnostics_.push_back(std::exchange(dropped_, {}));
   return Builder(this, diagnostics_.size() - 1);
 }
 
 DiagnosticEngine::Builder DiagnosticEngine::Last() {
-  return Builder(this, error_count_ > kMaxErrors ? SIZE_MAX : diagnostics_.size() - 1);
+  return Builder(this, dropped_.message.empty() ? diagnostics_.size() - 1 : SIZE_MAX);
 }
 
 bool Diagnostic::HasHint() const {
@@ -199,39 +239,30 @@ bool Diagnostic::HasHint() const {
 }
 
 void DiagnosticEngine::MergeRepeats(size_t since) {
-  const auto same_notes = [](const Diagnostic& a, const Diagnostic& b) {
-    return std::equal(
-        a.notes.begin(), a.notes.end(), b.notes.begin(), b.notes.end(),
-        [](const DiagNote& x, const DiagNote& y) { return x.range == y.range && x.message == y.message; });
-  };
   for (size_t i = since; i < diagnostics_.size();) {
     const Diagnostic& again = diagnostics_[i];
-    const auto first =
-        std::find_if(diagnostics_.begin() + static_cast<ptrdiff_t>(since),
-                     diagnostics_.begin() + static_cast<ptrdiff_t>(i), [&](const Diagnostic& d) {
-                       return d.severity == again.severity && d.kind == again.kind &&
-                              d.range == again.range && d.message == again.message && same_notes(d, again);
-                     });
-    if (first == diagnostics_.begin() + static_cast<ptrdiff_t>(i)) {
+    const auto end = diagnostics_.begin() + static_cast<ptrdiff_t>(i);
+    const auto first = std::find_if(diagnostics_.begin() + static_cast<ptrdiff_t>(since), end,
+                                    [&](const Diagnostic& d) { return SaysTheSame(d, again); });
+    if (first == end) {
       ++i;
       continue;
     }
-    for (const std::string& parameters : again.cases) {
-      if (std::find(first->cases.begin(), first->cases.end(), parameters) == first->cases.end())
-        first->cases.push_back(parameters);
-    }
+    TakeCases(again, &*first);
     --(again.severity == Severity::kError ? error_count_ : warning_count_);
-    diagnostics_.erase(diagnostics_.begin() + static_cast<ptrdiff_t>(i));
+    diagnostics_.erase(end);
   }
 }
 
 void DiagnosticEngine::Clear() {
   diagnostics_.clear();
   error_count_ = warning_count_ = 0;
+  dropped_ = {};
 }
 
 std::string DiagnosticEngine::Render(Format format, bool colour) const {
   std::vector<Diagnostic> shown = diagnostics_;
+  DropRepeatedLast(&shown);
   for (Diagnostic& d : shown) {
     if (!d.cases.empty()) {
       const auto hint = std::find_if(d.notes.begin(), d.notes.end(), [](const DiagNote& note) {
@@ -254,9 +285,9 @@ std::string DiagnosticEngine::Render(Format format, bool colour) const {
                  &out);
       }
     }
-    if (error_count_ > kMaxErrors)
+    if (error_count_ > kMaxErrors && IsFull(diagnostics_, Severity::kError))
       out += fmt::format("{} more errors not shown\n", error_count_ - kMaxErrors);
-    if (warning_count_ > kMaxErrors)
+    if (warning_count_ > kMaxErrors && IsFull(diagnostics_, Severity::kWarning))
       out += fmt::format("{} more warnings not shown\n", warning_count_ - kMaxErrors);
     return out;
   }

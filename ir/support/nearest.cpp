@@ -2,8 +2,26 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
+
+#include <llvm/ADT/StringRef.h>
 
 namespace piper::ir {
+
+namespace {
+
+bool SameButForCase(std::string_view a, std::string_view b) {
+  return llvm::StringRef(a.data(), a.size()).equals_insensitive(llvm::StringRef(b.data(), b.size()));
+}
+
+// Sorted: equal for words that differ by the order of their letters only.
+std::string Letters(std::string_view word) {
+  std::string letters(word);
+  std::sort(letters.begin(), letters.end());
+  return letters;
+}
+
+}  // namespace
 
 size_t EditDistance(std::string_view a, std::string_view b) {
   // Three rows of the table: a swap of neighbours looks back two.
@@ -26,14 +44,17 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 std::string NearestName(std::string_view name, const std::vector<std::string>& candidates) {
   constexpr size_t kLongest = 64;
   std::string best;
-  size_t best_distance = SIZE_MAX;
+  std::pair<size_t, bool> best_rank{SIZE_MAX, true};
   if (name.size() > kLongest) return best;
+  const std::string letters = Letters(name);
   for (const std::string& candidate : candidates) {
     if (candidate.empty() || candidate.size() > kLongest) continue;
     size_t distance = EditDistance(name, candidate);
+    if (distance >= std::max(name.size(), candidate.size()) && !SameButForCase(name, candidate)) continue;
     size_t allowed = std::max<size_t>(1, std::max(name.size(), candidate.size()) / 3);
-    if (distance <= allowed && distance < best_distance) {
-      best_distance = distance;
+    const std::pair<size_t, bool> rank{distance, Letters(candidate) != letters};
+    if (distance <= allowed && rank < best_rank) {
+      best_rank = rank;
       best = candidate;
     }
   }
