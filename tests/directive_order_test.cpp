@@ -311,7 +311,7 @@ TEST(Limit, Refusals) {
     TestProgram test = TwoStages();
     test.OneForwardOneBackward(2, 4);
     test.Add("limit 1 live F[stage = 0] per mb", LimitDirective{1, Sel(kPassF, {{"stage", 0}}), "mb"});
-    ExpectRefusal(test, "bad-limit", {"at most 1 live would deadlock", "hint: this order keeps 2"});
+    ExpectRefusal(test, "bad-limit", {"at most 1 live would deadlock", "hint: the orders keep 2"});
   }
   {
     TestProgram test = TwoStages();

@@ -105,5 +105,42 @@ TEST(Evaluation, AnEvalBlockAloneRunsForwardPasses) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+// What a strategy says of backward passes is about none then: neither refused nor warned about.
+TEST(Evaluation, AnEvalBlockAloneTakesAStrategyForTraining) {
+  for (const char* directives :
+       {"freeze [layer = 0]", "stream BW on side\nslowdown compute with side = 1.5",
+        "stream F on side\nslowdown compute with side = 1.5", "recompute [layer]\noffload [layer] to host",
+        "order on pp[0] { steps \"2*F 2*B\" }\norder on pp[1] { steps \"F F&B B\" }\n"
+        "cost fused(F[stage = 1], B[stage = 1]) = 3 us",
+        "limit 1 live F per mb\nedge B[stage = 1] -> B[stage = 0]\noptimizer post_validation"}) {
+    ir::SourceManager sources;
+    ir::DiagnosticEngine diag(sources);
+    frontend::LoadOptions options;
+    options.text = R"(import std.gpt
+import std.topologies
+model net = gpt.GPT(layers = 2, embed = 8, heads = 2, vocab = 16, seq = 4)
+strategy s {
+  mesh (pp = 2)
+  cut embed, layer, head into 2 as stage
+  split batch into 2 as mb
+  for s in 0..2 { place [stage = s] on pp[s] }
+)" + std::string(directives) +
+                   R"(
+}
+eval {
+  model net
+  data random(16)
+  global_batch 4
+  on topologies.local(ranks = 2)
+  using s
+}
+)";
+    const std::optional<ir::Program> program = frontend::LoadProgram("eval.piper", options, sources, diag);
+    ASSERT_TRUE(program) << diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+    EXPECT_TRUE(ir::BuildPlan(*program, diag)) << directives;
+    EXPECT_EQ(diag.Render(ir::DiagnosticEngine::Format::kHuman, false), "") << directives;
+  }
+}
+
 }  // namespace
 }  // namespace piper

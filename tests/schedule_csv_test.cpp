@@ -187,7 +187,7 @@ TEST(ScheduleCsv, WhatIsNoScheduleIsRefusedWhereItStands) {
       {"0F0,0B0,0W0", "x.csv:1:9: error: 0B0 and 0W0: the backward is listed whole and in halves"},
       {"0B0,0F0", "x.csv:1:1: error: 0B0 stands before 0F0, whose result it needs"},
       {"0F0,0W0,0I0", "x.csv:1:5: error: 0W0 stands before 0I0"},
-      {"0F0,(0F1;0B1)OVERLAP_F_B,0B0", "0B1 stands before 0F1"},
+      {"0F0,(0B1;0F1)OVERLAP_F_B,0B0", "0B1 stands before 0F1"},
       {"0F0,0SEND_F0,0B0\n1F0,1B0", "x.csv:1:5: error: 0SEND_F0 has no 1RECV_F0"},
       {"0F0,0B0,0SEND_B0", "0SEND_B0 has no other end"},
       {"0F0,0B0\n1RECV_F0,1F0,1B0", "1RECV_F0 has no 0SEND_F0"},
@@ -246,6 +246,39 @@ TEST(ScheduleCsv, IdleCellsSpacesAndLineEndsMeanNothing) {
 }
 
 // ---- the literal
+
+// Parts run one after another as listed: a last stage may fuse a forward with its own backward.
+TEST(ScheduleCsv, AForwardBesideItsOwnBackward) {
+  ExpectRoundTrip("0F0,0F1,0B0,0B1\n1F0,1B0,(1F1;1B1)OVERLAP_F_B\n");
+}
+
+// Whose devices compute on one stream of another name: its order is that stream's.
+TEST(ScheduleCsv, OrdersNameTheStream) {
+  const auto text = [](const std::string& orders) {
+    return "import std.gpt\nimport std.topologies\n"
+           "model net = gpt.GPT(layers = 1, embed = 8, heads = 2, vocab = 16, seq = 4)\n"
+           "strategy s {\n  mesh (pp = 2)\n  cut embed, layer, head into [embed, layer + head] as stage\n"
+           "  split batch into 4 as mb\n  for s in 0..2 { place [stage = s] on pp[s] }\n"
+           "  stream [stage = 1] on side\n" +
+           orders +
+           "}\ntrain {\n  model net\n  data random(16)\n  global_batch 4\n  optimizer sgd(0.1)\n"
+           "  on topologies.local(ranks = 2)\n  using s\n}\n";
+  };
+  const auto orders = [](const std::string& program) {
+    ir::SourceManager sources;
+    ir::DiagnosticEngine diag(sources);
+    frontend::LoadOptions options;
+    options.text = program;
+    const std::optional<ir::Program> loaded = frontend::LoadProgram("x.piper", options, sources, diag);
+    const std::optional<ir::Plan> plan = loaded ? ir::BuildPlan(*loaded, diag) : std::nullopt;
+    const std::optional<csv::Export> exported = plan ? csv::FromDag(plan->dag, *loaded, diag) : std::nullopt;
+    return exported ? csv::OrdersText(*exported, plan->dag)
+                    : diag.Render(ir::DiagnosticEngine::Format::kHuman, false);
+  };
+  const std::string found = orders(text(""));
+  EXPECT_EQ(found, "order on pp[0] { steps \"4*(F B)\" }\norder on pp[1] { side: steps \"4*(F B)\" }\n");
+  EXPECT_EQ(orders(text(found)), found);
+}
 
 TEST(ScheduleCsv, RepeatsAreFolded) {
   auto fold = [](const std::string& text) {

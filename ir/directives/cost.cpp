@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/directives/freeze.h"
+
 namespace piper::ir {
 
 namespace {
@@ -146,7 +148,7 @@ void ApplyCost(BuildContext& context) {
 }
 
 void CheckFusedCosts(BuildContext& context) {
-  if (context.forward_only) return;
+  if (!Trains(context)) return;
   for (const FusedCost& fused : context.fused_costs) {
     if (fused.used) continue;
     context.diag.Error(fused.directive->range, DiagKind::kBadCost, "no order has a fused step of these parts")

@@ -1,8 +1,16 @@
 #include "ir/directives/freeze.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace piper::ir {
+
+bool Trains(const BuildContext& context) {
+  const std::vector<Parameter>& parameters = context.program.model.parameters;
+  return !context.forward_only &&
+         std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return !p.frozen; });
+}
 
 void ApplyFreeze(BuildContext& context) {
   DiagnosticEngine& diag = context.diag;
@@ -65,7 +73,7 @@ void ApplyFreeze(BuildContext& context) {
   });
   bool trainable = false;
   for (const Parameter& parameter : graph.parameters) trainable |= !parameter.frozen;
-  if (!trainable && !graph.parameters.empty() && !context.forward_only && !context.Failed()) {
+  if (!trainable && Trains(context) && !context.Failed()) {
     context.ForEach<FreezeDirective>([&](const Directive& directive, const FreezeDirective&) {
       if (trainable) return;
       diag.Error(directive.range, DiagKind::kBadFreeze, "nothing is left to train")

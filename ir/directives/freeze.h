@@ -15,4 +15,8 @@ namespace piper::ir {
 // Sets Parameter::frozen in context.graph.
 void ApplyFreeze(BuildContext& context);
 
+// Whether anything would be trained if no directive froze it: not in a file that only evaluates, whose
+// strategy may say what is about training all the same.
+bool Trains(const BuildContext& context);
+
 }  // namespace piper::ir

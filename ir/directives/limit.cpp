@@ -60,6 +60,9 @@ void ApplyLimit(BuildContext& context) {
       position.resize(dag.node_count());
     }
     bool any = false;
+    std::string refusal;  // what the first host says that cannot keep it
+    OriginId refused_by = 0;
+    size_t least = 0;
     OriginId origin = dag.AddOrigin(directive.range);
     for (size_t h = 0; h < context.hosts.size(); ++h) {
       const StreamOrder& order = context.ComputeOrder(h);
@@ -129,21 +132,28 @@ void ApplyLimit(BuildContext& context) {
           }
           continue;
         }
-        // The most that the order has alive at once is the smallest bound that it keeps.
-        size_t peak = 0, freed = 0;
+        if (refusal.empty()) {
+          refusal =
+              fmt::format("at most {} live would deadlock: the order on {} starts {} before {} frees one",
+                          limit.count, dag.groups[order.group].text,
+                          dag.NodeName(started[i + count].start().node), dag.NodeName(stuck->node));
+          refused_by = order.origin;
+        }
+        // The most that an order has alive at once is the smallest bound that it keeps; hosts before this one
+        // keep the bound that is refused here.
+        size_t freed = 0;
         for (size_t k = 0; k < started.size(); ++k) {
           while (freed < released.size() && Earlier(released[freed].end(), started[k].start())) ++freed;
-          peak = std::max(peak, k + 1 - freed);
+          least = std::max(least, k + 1 - freed);
         }
-        auto refused = diag.Error(
-            directive.range, DiagKind::kBadLimit,
-            fmt::format("at most {} live would deadlock: the order on {} starts {} before {} frees one",
-                        limit.count, dag.groups[order.group].text,
-                        dag.NodeName(started[i + count].start().node), dag.NodeName(stuck->node)));
-        if (order.origin != 0) refused.Note(dag.origins[order.origin], "the order is here");
-        refused.Hint(fmt::format("this order keeps {}", peak));
-        return;
+        break;
       }
+    }
+    if (!refusal.empty()) {
+      auto error = diag.Error(directive.range, DiagKind::kBadLimit, std::move(refusal));
+      if (refused_by != 0) error.Note(dag.origins[refused_by], "the order is here");
+      error.Hint(
+          fmt::format("{} {}", context.hosts.size() > 1 ? "the orders keep" : "this order keeps", least));
     }
     if (!any && !context.forward_only) context.ReportIfEmpty(limit.select, directive.range);
   });

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ir/directives/differentiate.h"
+#include "ir/directives/freeze.h"
 #include "ir/directives/recompute.h"
 #include "ir/directives/units.h"
 
@@ -141,7 +142,7 @@ void ApplyOffload(BuildContext& context) {
     if (bytes[r] > 0) useful.insert(context.offload.owner[r]);
   }
   context.ForEach<OffloadDirective>([&](const Directive& directive, const OffloadDirective& offload) {
-    if (useful.count(&directive) != 0 || offload.select.optional) return;
+    if (useful.count(&directive) != 0 || offload.select.optional || !Trains(context)) return;
     context.diag.Warning(directive.range, DiagKind::kNothingGivenBack,
                          fmt::format("nothing that {} keeps is read again: there is nothing to offload",
                                      offload.select.ToString()));

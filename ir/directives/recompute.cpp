@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "ir/directives/freeze.h"
 #include "ir/directives/units.h"
 #include "ir/model/recompute.h"
 
@@ -62,7 +63,7 @@ void ApplyRecompute(BuildContext& context) {
     useful.insert(context.recompute.owner[r]);
   }
   context.ForEach<RecomputeDirective>([&](const Directive& directive, const RecomputeDirective& recompute) {
-    if (useful.count(&directive) != 0 || recompute.select.optional) return;
+    if (useful.count(&directive) != 0 || recompute.select.optional || !Trains(context)) return;
     context.diag.Warning(directive.range, DiagKind::kNothingGivenBack,
                          fmt::format("nothing that {} keeps is read again: there is nothing to recompute",
                                      recompute.select.ToString()));

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "ir/directives/freeze.h"
+
 namespace piper::ir {
 
 void ApplySlowdown(BuildContext& context) {
@@ -20,8 +22,8 @@ void ApplySlowdown(BuildContext& context) {
     }
     for (const std::string& name : {slowdown.stream, slowdown.with}) {
       if (std::find(streams.begin(), streams.end(), name) != streams.end()) continue;
-      // A plan on one device sends nothing.
-      if (name == "send" || name == "recv" || name == "reduce" || context.forward_only) return;
+      // A plan on one device sends nothing, and evaluation has no backward pass that a stream could have.
+      if (name == "send" || name == "recv" || name == "reduce" || !Trains(context)) return;
       auto error =
           diag.Error(directive.range, DiagKind::kBadSlowdown, fmt::format("no stream is called '{}'", name));
       if (std::string near = NearestName(name, streams); !near.empty()) {

@@ -33,7 +33,7 @@ class Checker {
  private:
   struct Place {
     uint32_t rank = 0;
-    size_t position = 0;  // among the rank's steps
+    size_t position = 0;  // among the rank's steps; the parts of a cell run one after another
     Step step;
   };
   using Key = std::tuple<Action, int32_t, int32_t>;  // action, stage, microbatch
@@ -59,7 +59,7 @@ class Checker {
       size_t position = 0;
       for (const Cell& cell : table_.ranks[rank]) {
         for (const Step& step : cell) {
-          const Place place{rank, position, step};
+          const Place place{rank, position++, step};
           const auto [owner, new_stage] = first_of.emplace(step.stage, place);
           if (!new_stage && owner->second.rank != rank) {
             Error(step.range, fmt::format("stage {} stands on rank {} and on rank {}", step.stage,
@@ -80,7 +80,6 @@ class Checker {
             extent_.microbatches = std::max(extent_.microbatches, step.microbatch + 1);
           }
         }
-        ++position;
       }
     }
     for (int32_t stage = 0; stage < extent_.stages; ++stage) {

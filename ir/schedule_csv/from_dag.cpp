@@ -55,6 +55,7 @@ class Exporter {
     });
     for (const StreamOrder* order : orders) {
       out_.hosts.push_back(order->group);
+      out_.streams.push_back(order->stream);
       if (!Row(*order)) return std::nullopt;
     }
     out_.extent.microbatches = static_cast<int32_t>(dag_.microbatches);

@@ -17,7 +17,8 @@ namespace piper::ir::schedule_csv {
 // words: a stage with several copies, a stage whose regions are ordered apart, compute on several streams.
 struct Export {
   Table table;
-  std::vector<GroupId> hosts;  // a row
+  std::vector<GroupId> hosts;   // a row
+  std::vector<NameId> streams;  // likewise: where it computes
   Extent extent;
   std::vector<bool> reduced;
 };

@@ -212,8 +212,9 @@ std::string OrdersText(const Export& exported, const Dag& dag) {
       for (const Step& step : cell) stages.insert(step.stage);
     }
     const std::string& group = dag.groups[exported.hosts[rank]].text;
-    text += fmt::format("order on {} {{ steps \"{}\" }}\n", group.empty() ? "all" : group,
-                        StepsLiteral(row, stages.size() == 1));
+    const std::string& stream = NameText(exported.streams[rank]);
+    text += fmt::format("order on {} {{ {}steps \"{}\" }}\n", group.empty() ? "all" : group,
+                        stream == "compute" ? "" : stream + ": ", StepsLiteral(row, stages.size() == 1));
   }
   return text;
 }
