@@ -3,6 +3,7 @@
 #pragma once
 
 #include <compare>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,10 +38,21 @@ struct Item {
   std::vector<Operation> operations;
   int message = -1;
   bool sends = false;
-  bool meets = false;                      // of all ranks' items of that kind, which happen at once
+  int meeting = -1;
   int list = 0, previous = -1;             // the one before on its list
   std::vector<std::pair<int, int>> after;  // items that an `edge` wants done before, and its line
   bool done = false;
+};
+
+// What several ranks do at once.
+struct Meeting {
+  std::string name;  // "dp.reduce", ..
+  int stage = -1;    // of a dp.reduce
+  std::set<int> ranks;
+  std::vector<Operation> needs;  // all must have been done
+  std::vector<int> after;        // meetings that must have been
+  std::vector<int> items;        // one a rank
+  bool met = false;
 };
 
 }  // namespace piper::mutants

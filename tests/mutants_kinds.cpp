@@ -563,6 +563,35 @@ void PutBeside(Study* study) {
   }
 }
 
+// All collectives of each rank in one order that the ranks share, on the stream of theirs; those of gradients
+// perhaps on another one, or among the steps. One kind may be left out everywhere: it stands where it can.
+void ListCollectives(Study* study, Random& random) {
+  const int where = random.Below(4);
+  if (where == 2) study->streams.push_back({"dp.reduce", "sums"});
+  if (where == 3) study->streams.push_back({"dp.reduce", "compute"});
+  static const char* const kLeftOut[] = {"loss.reduce", "tie.reduce", "clip.norm", "", "", ""};
+  const std::string left_out = kLeftOut[random.Below(std::size(kLeftOut))];
+  std::map<int, std::set<int>> ranks_of;
+  for (const Placed& place : study->places) ranks_of[place.stage].insert(place.rank);
+  const auto listed = [](const char* name, int stage) { return Listed{{{"", stage, -1, -1}}, name, false}; };
+  for (RankOrder& order : study->orders) {
+    Stream reduce{"reduce", {listed("loss.reduce", -1)}}, sums{"sums", {}};
+    for (int stage = study->stages() - 1; stage >= 0; --stage) {
+      const std::set<int>& ranks = ranks_of[stage];
+      if (!ranks.count(order.rank) || study->dp * static_cast<int>(ranks.size()) == 1) continue;
+      std::vector<Listed>& steps = where == 2 ? sums.steps : where == 3 ? order.compute() : reduce.steps;
+      steps.push_back(listed("dp.reduce", stage));
+    }
+    const std::set<int>&first = ranks_of[0], &last = ranks_of[study->stages() - 1];
+    if (first != last && (first.count(order.rank) || last.count(order.rank)))
+      reduce.steps.push_back(listed("tie.reduce", -1));
+    if (study->clip && !study->overlapped) reduce.steps.push_back(listed("clip.norm", -1));
+    std::erase_if(reduce.steps, [&](const Listed& step) { return step.end == left_out; });
+    order.streams.push_back(reduce);
+    if (!sums.steps.empty()) order.streams.push_back(sums);
+  }
+}
+
 const char* const kRecomputed[] = {"[unit]", "[stage]", "[*]", "[stage = 0..2]"};
 
 }  // namespace
@@ -582,6 +611,9 @@ Study Decorate(const Study& good, Kind kind, Random& random) {
     ListCopies(&study, random.Chance(4));
   } else if (kind == Kind::kSide) {
     PutBeside(&study);
+  } else if (kind == Kind::kCollectives) {
+    if (study.p <= 4 && random.Chance(2)) study.dp = 2;
+    ListCollectives(&study, random);
   } else if (kind == Kind::kLimit) {
     AddLimits(&study, 0, 1, random);
   } else if (kind == Kind::kLanes || kind == Kind::kBarrier) {
@@ -607,7 +639,8 @@ const char* KindName(Kind kind) {
                                       "barriers",
                                       "recompute listed",
                                       "offload listed",
-                                      "BW beside"};
+                                      "BW beside",
+                                      "collectives listed"};
   return names[static_cast<int>(kind)];
 }
 
@@ -709,6 +742,15 @@ Mutant Mutate(const Study& good, Kind kind, const std::vector<int>& executed, ui
         from[static_cast<size_t>(at)].touched = true;
         to.insert(to.begin() + random.Below(to.size() + 1), from[static_cast<size_t>(at)]);
         from.erase(from.begin() + at);
+      }
+      break;
+    case Kind::kCollectives:
+      mutant.study = Decorate(good, kind, random);
+      for (int times = random.Between(1, 2); times > 0; --times) {
+        RankOrder& order = mutant.study.orders[AnyRank(good, random)];
+        const auto collective = [](const Listed& step) { return !step.end.empty(); };
+        Disturb(&order.streams[static_cast<size_t>(random.Below(order.streams.size()))].steps, collective,
+                false, random);
       }
       break;
   }

@@ -2,6 +2,8 @@
 // what a step stands for, and what the definition of the chain says that a pass reads.
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +43,59 @@ class Layout {
     return stage_of_[unit] >= claimed.begin && stage_of_[unit] < claimed.end;
   }
   static bool IsCopy(const Selected& s) { return s.end == "offload.out" || s.end == "offload.in"; }
+
+  static bool IsMessage(const Selected& s) { return s.end == "send" || s.end == "recv"; }
+  static bool IsCollective(const Selected& s) { return !s.end.empty() && !IsMessage(s) && !IsCopy(s); }
+
+  // The collectives of a step. A stage's gradients are reduced over its copies and replicas; what the first
+  // and the last unit share is summed between ranks where not every rank of either has both; losses meet on
+  // all ranks, and the norm where something is clipped (a norm that is carried into the next step is none of
+  // this step's).
+  std::vector<Meeting> Collectives() const {
+    std::vector<Meeting> all;
+    std::map<int, std::set<int>> ranks_of;  // a stage
+    std::set<int> every;
+    for (const Place& place : strategy_.places) {
+      ranks_of[place.stage].insert(place.rank);
+      every.insert(place.rank);
+    }
+    const auto needs = [&](int pass, int unit, Meeting* meeting) {
+      for (int mb = 0; mb < strategy_.microbatches(); ++mb) meeting->needs.push_back({pass, unit, mb});
+    };
+    std::map<int, int> reduce_of;  // a stage
+    for (const auto& [stage, ranks] : ranks_of) {
+      if (strategy_.replicas * static_cast<int>(ranks.size()) == 1) continue;
+      Meeting reduce{"dp.reduce", stage, ranks, {}, {}, {}, false};
+      for (int unit = 0; unit < chain_.size(); ++unit) {
+        if (stage_of_[unit] == stage) needs(kWeight, unit, &reduce);
+      }
+      reduce_of[stage] = static_cast<int>(all.size());
+      all.push_back(reduce);
+    }
+    const int last = chain_.size() - 1;
+    if (ranks_of[stage_of_[0]] != ranks_of[stage_of_[last]]) {
+      Meeting tie{"tie.reduce", -1, ranks_of[stage_of_[0]], {}, {}, {}, false};
+      tie.ranks.insert(ranks_of[stage_of_[last]].begin(), ranks_of[stage_of_[last]].end());
+      for (int unit : {0, last}) {
+        needs(kWeight, unit, &tie);
+        if (reduce_of.count(stage_of_[unit])) tie.after.push_back(reduce_of[stage_of_[unit]]);
+      }
+      all.push_back(tie);
+    }
+    Meeting norm{"clip.norm", -1, every, {}, {}, {}, false};
+    for (size_t i = 0; i < all.size(); ++i) norm.after.push_back(static_cast<int>(i));
+    for (int unit = 0; unit < chain_.size(); ++unit) needs(kWeight, unit, &norm);
+    Meeting loss{"loss.reduce", -1, every, {}, {}, {}, false};
+    needs(kForward, last, &loss);
+    if (strategy_.replicas * static_cast<int>(every.size()) == 1) return all;
+    all.push_back(loss);
+    if (strategy_.clips && !strategy_.carried) all.push_back(norm);
+    return all;
+  }
+  std::string CollectivesOn(const Meeting& meeting) const {
+    auto moved = strategy_.streams.find(meeting.name);
+    return moved == strategy_.streams.end() ? "reduce" : moved->second.first;
+  }
 
   // The operations of one selector, in the order in which a step does them: F up the chain, B down it, a
   // unit's BI and BW of a whole B as one.

@@ -65,7 +65,7 @@ class Play : private Layout {
     for (const auto& [rank, order] : strategy_.orders) {
       for (const auto& [stream, step] : order.steps) {
         for (const Selected& part : step.parts) {
-          if (!part.end.empty() && !IsCopy(part)) continue;
+          if (IsMessage(part) || IsCollective(part)) continue;
           for (const auto& group : Expand(part)) {
             for (const Operation& o : group) {
               if (RankOf(o.unit, o.mb) != rank) {
@@ -202,7 +202,9 @@ class Play : private Layout {
     for (const auto& [rank, order] : strategy_.orders) {
       const int compute = NewList();
       compute_[rank] = compute;
-      const int beside = NewList();  // what computes on a stream of its own
+      const int beside = NewList();   // what computes on a stream of its own
+      const int reduces = NewList();  // collectives
+      const int sums = NewList();     // those that have another stream
       int segment = 0;
       for (const auto& [stream, step] : order.steps) {
         if (step.parts.empty()) {
@@ -212,6 +214,13 @@ class Play : private Layout {
         if (IsCopy(step.parts[0])) {
           for (const auto& group : Expand(step.parts[0]))
             copies_[{rank, stream}].push_back({group[0], step.line});
+          continue;
+        }
+        if (IsCollective(step.parts[0])) {
+          AddCollective(rank, stream, step,
+                        stream == "compute"  ? compute
+                        : stream == "reduce" ? reduces
+                                             : sums);
           continue;
         }
         if (!step.parts[0].end.empty()) {
@@ -310,6 +319,25 @@ class Play : private Layout {
     }
   }
 
+  void AddCollective(int rank, const std::string& stream, const Step& step, int list) {
+    const Selected& s = step.parts[0];
+    if (meetings_.empty()) meetings_ = Collectives();
+    for (size_t i = 0; i < meetings_.size(); ++i) {
+      Meeting& meeting = meetings_[i];
+      if (meeting.name != s.end || (s.stage >= 0 && meeting.stage != s.stage) || !meeting.ranks.count(rank))
+        continue;
+      if (stream != CollectivesOn(meeting)) Wrong({step.line}, s.end + " on stream " + stream);
+      Item item;
+      item.line = step.line;
+      item.meeting = static_cast<int>(i);
+      for (int other : meeting.items) {
+        if (rank_of_item_[other] == rank) Wrong({step.line, items_[other].line}, s.end + " is listed twice");
+      }
+      meeting.items.push_back(Add(item, list));
+      rank_of_item_[meeting.items.back()] = rank;
+    }
+  }
+
   // What leaves for the host and comes back, on the lists that say so; else in the order of the F, and in
   // that of the first readers.
   void LayCopies() {
@@ -381,10 +409,12 @@ class Play : private Layout {
   // The check of the step before: it goes by the norm of all ranks, and stands before the first BW, which
   // overwrites what it judges.
   void LayValidation() {
+    meetings_.push_back({"clip.norm", -1, {}, {}, {}, {}, false});
     for (const auto& [rank, compute] : compute_) {
       Item norm;
-      norm.meets = true;
+      norm.meeting = static_cast<int>(meetings_.size()) - 1;
       const int met = Add(norm, NewList());
+      meetings_.back().items.push_back(met);
       Item check;
       check.after.push_back({met, 0});
       check.list = compute;
@@ -552,14 +582,18 @@ class Play : private Layout {
   void Reset() {
     heads_.assign(lists_.size(), 0);
     for (Item& item : items_) item.done = false;
+    for (Meeting& meeting : meetings_) meeting.met = false;
     done_.clear();
     have_.clear();
     verdict_.executed.clear();
   }
-  bool AllMeet() const {
-    return std::all_of(items_.begin(), items_.end(), [&](const Item& item) {
-      return !item.meets || item.done || IsHead(static_cast<int>(&item - items_.data()));
-    });
+  bool CanMeet(const Meeting& meeting) const {
+    return std::all_of(meeting.items.begin(), meeting.items.end(),
+                       [&](int item) { return IsHead(item) && Allowed(items_[item]); }) &&
+           std::all_of(meeting.needs.begin(), meeting.needs.end(),
+                       [&](const Operation& o) { return done_.count(o) > 0; }) &&
+           std::all_of(meeting.after.begin(), meeting.after.end(),
+                       [&](int other) { return meetings_[other].met || meetings_[other].items.empty(); });
   }
 
   // One sweep over the heads of all lists; false: nothing can move.
@@ -568,7 +602,12 @@ class Play : private Layout {
     for (size_t list = 0; list < lists_.size(); ++list) {
       while (heads_[list] < lists_[list].size()) {
         const int id = lists_[list][heads_[list]];
-        if (items_[id].message >= 0) {
+        if (items_[id].meeting >= 0) {
+          Meeting& meeting = meetings_[items_[id].meeting];
+          if (!CanMeet(meeting)) break;
+          meeting.met = true;
+          for (int item : meeting.items) Pop(item);
+        } else if (items_[id].message >= 0) {
           Message& message = messages_[items_[id].message];
           if (!IsMade(message)) break;
           if (!Allowed(items_[message.send_item]) || !Allowed(items_[message.recv_item])) break;
@@ -578,7 +617,6 @@ class Play : private Layout {
           Pop(message.recv_item);
         } else {
           if (!CanRun(items_[id]) || !Allowed(items_[id])) break;
-          if (items_[id].meets && !AllMeet()) break;
           Do(items_[id]);
           Pop(id);
         }
@@ -626,10 +664,12 @@ class Play : private Layout {
   // The cycles of what is stuck.
   void Explain() {
     verdict_.kind = Verdict::Kind::kStuck;
-    const int count = static_cast<int>(items_.size() + messages_.size());
+    const int count = static_cast<int>(items_.size() + messages_.size() + meetings_.size());
     std::vector<std::vector<int>> waits(count);
     const auto node_of = [&](int item) {
-      return items_[item].message < 0 ? item : static_cast<int>(items_.size()) + items_[item].message;
+      const int items = static_cast<int>(items_.size()), messages = static_cast<int>(messages_.size());
+      if (items_[item].meeting >= 0) return items + messages + items_[item].meeting;
+      return items_[item].message < 0 ? item : items + items_[item].message;
     };
     for (int id = 0; id < static_cast<int>(items_.size()); ++id) {
       const Item& item = items_[id];
@@ -643,6 +683,16 @@ class Play : private Layout {
       if (item.message >= 0) {
         const Message& message = messages_[item.message];
         if (!IsMade(message)) out.push_back(item_of_.at(message.producer));
+        continue;
+      }
+      if (item.meeting >= 0) {
+        for (const Operation& o : meetings_[item.meeting].needs) {
+          if (!done_.count(o)) out.push_back(item_of_.at(o));
+        }
+        for (int other : meetings_[item.meeting].after) {
+          if (!meetings_[other].met && !meetings_[other].items.empty())
+            out.push_back(node_of(meetings_[other].items[0]));
+        }
         continue;
       }
       for (size_t i = 0; i < item.operations.size(); ++i) {
@@ -712,6 +762,8 @@ class Play : private Layout {
 
   Verdict verdict_;
   std::vector<Message> messages_;
+  std::vector<Meeting> meetings_;
+  std::map<int, int> rank_of_item_;  // of meetings
   std::vector<Item> items_;
   std::vector<std::vector<int>> lists_;
   std::map<int, int> compute_;  // a rank's list of computation

@@ -36,7 +36,8 @@ Selected ReadSelected(const std::string& text) {
   selected.stage = NumberAfter(text, "stage = ");
   selected.dir = std::max(0, NumberAfter(text, "dir = "));
   selected.mb = NumberAfter(text, "mb = ");
-  for (const char* end : {"send", "recv", "offload.out", "offload.in", "update.validate"}) {
+  for (const char* end : {"send", "recv", "offload.out", "offload.in", "update.validate", "dp.reduce",
+                          "tie.reduce", "loss.reduce", "clip.norm"}) {
     if (Has(text, std::string("[") + end)) selected.end = end;
   }
   return selected;
@@ -109,6 +110,7 @@ Strategy ReadStrategy(const std::string& text) {
     if (begin == std::string::npos) continue;
     const std::string what = line.substr(begin);
     if (StartsWith(what, "strategy ")) inside = true;
+    if (StartsWith(what, "clip ")) strategy.clips = true;
     if (!inside) continue;
     if (order != nullptr) {
       if (what == "lanes {") {
@@ -126,9 +128,10 @@ Strategy ReadStrategy(const std::string& text) {
         order->steps.push_back({stream, ReadStep(what, number)});
       }
     } else if (what == "}") {
-      break;
+      inside = false;
     } else if (StartsWith(what, "mesh ")) {
       strategy.ranks = NumberAfter(what, "pp = ");
+      strategy.replicas = std::max(1, NumberAfter(what, "dp = "));
     } else if (StartsWith(what, "cut ")) {
       strategy.units_of_stage = ReadParts(what);
     } else if (StartsWith(what, "split batch into ")) {
@@ -143,7 +146,8 @@ Strategy ReadStrategy(const std::string& text) {
           {NumberAfter(what, "stage = "), NumberAfter(what, "dir = "), NumberAfter(what, "pp["), number});
     } else if (StartsWith(what, "stream ")) {
       const std::string moved = StartsWith(what, "stream BW ") ? "BW" : WordAfter(what, "[");
-      strategy.streams[moved == "offload" ? "offload.*" : moved] = {WordAfter(what, " on "), number};
+      const std::string name = moved == "offload" ? "offload.*" : moved == "dp" ? "dp.reduce" : moved;
+      strategy.streams[name] = {WordAfter(what, " on "), number};
     } else if (StartsWith(what, "edge [update.validate] -> BW distance 1")) {
       strategy.carried = true;
       strategy.carried_line = number;

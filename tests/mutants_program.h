@@ -45,7 +45,7 @@ struct RankLists {
   std::vector<std::pair<std::string, Step>> steps;
 };
 struct Strategy {
-  int ranks = 0, directions = 1, microbatches_a_direction = 1;
+  int ranks = 0, replicas = 1, directions = 1, microbatches_a_direction = 1;
   std::vector<int> units_of_stage;
   std::vector<Place> places;
   // "send" | "recv" | "offload.*" | "BW": the stream and the line that says so.
@@ -54,7 +54,7 @@ struct Strategy {
   std::vector<EdgeLine> edges;
   std::vector<LimitLine> limits;
   Claimed recompute, offload;
-  bool post_validation = false;
+  bool post_validation = false, clips = false;
   // [update.validate] is carried into the next step, before the first BW there.
   bool carried = false;
   int carried_line = 0;

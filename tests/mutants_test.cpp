@@ -269,7 +269,7 @@ TEST(Mutants, AreRefusedWithTheirLinesOrRunRight) {
         testing::ExpectEqualToReference(*compiled, 2, name);
       }
       accepted.push_back(
-          {name, mutant.written.text, good.chain, verdict.folds, good.dp, std::move(compiled)});
+          {name, mutant.written.text, good.chain, verdict.folds, mutant.study.dp, std::move(compiled)});
       if (accepted.size() >= 60) RunAll(&accepted);
       break;
     }
@@ -298,8 +298,8 @@ TEST(Mutants, GoodSchedulesAreAcceptedAndRunRight) {
   for (const std::string& schedule : ScheduleNames()) {
     std::set<std::string> known;
     for (uint64_t seed = FirstSeed() + 900'000'000; static_cast<int>(known.size()) < per_schedule; ++seed) {
-      static const Kind kFurther[] = {Kind::kLimit,  Kind::kLanes,   Kind::kBarrier,
-                                      Kind::kReplay, Kind::kOffload, Kind::kSide};
+      static const Kind kFurther[] = {Kind::kLimit,   Kind::kLanes, Kind::kBarrier,    Kind::kReplay,
+                                      Kind::kOffload, Kind::kSide,  Kind::kCollectives};
       const bool further = known.size() % 2 == 1;
       Random random(seed);
       Study study = ChooseStudy(schedule, seed, !further && seed % 3 != 0);

@@ -94,9 +94,15 @@ std::string Listed::Text() const {
   std::string text;
   for (const Part& part : parts) {
     if (!text.empty()) text += ", ";
-    text += part.pass + "[" + (end.empty() ? "" : end + ", ") + "stage = " + std::to_string(part.stage);
-    if (part.dir >= 0) text += ", dir = " + std::to_string(part.dir);
-    text += ", mb = " + std::to_string(part.mb) + "]";
+    text += part.pass + "[" + end;
+    const auto index = [&](const char* name, int value) {
+      if (value >= 0)
+        text += std::string(text.back() == '[' ? "" : ", ") + name + " = " + std::to_string(value);
+    };
+    index("stage", part.stage);
+    index("dir", part.dir);
+    index("mb", part.mb);
+    text += "]";
   }
   return parts.size() > 1 ? "fused(" + text + ")" : text;
 }

@@ -141,13 +141,14 @@ enum class Kind {
   kMerge,           // all sends, receives or both of a rank on one stream, or on compute
   kMessages,        // the order of a rank's messages
   kLimit,           // `limit` lines, around what the order keeps
-  kLanes,    // orders in blocks of lanes, with messages; steps change places in their lane, across blocks
-  kBarrier,  // such blocks with barriers between them
-  kReplay,   // R steps listed, then swapped, moved, dropped, doubled, fused
-  kOffload,  // the copies of `offload` listed, then likewise
-  kSide,     // BW on a stream beside the rest, then likewise; or a step on the other stream
+  kLanes,        // orders in blocks of lanes, with messages; steps change places in their lane, across blocks
+  kBarrier,      // such blocks with barriers between them
+  kReplay,       // R steps listed, then swapped, moved, dropped, doubled, fused
+  kOffload,      // the copies of `offload` listed, then likewise
+  kSide,         // BW on a stream beside the rest, then likewise; or a step on the other stream
+  kCollectives,  // reductions of gradients, of tied sums, of losses and of the norm listed, then likewise
 };
-constexpr int kKinds = 17;
+constexpr int kKinds = 18;
 const char* KindName(Kind kind);
 
 struct Mutant {

@@ -242,6 +242,33 @@ order on pp[1] {
   EXPECT_EQ(crossing, 2u) << all;  // behind the computation, and behind the other peer's
 }
 
+// What a list of messages or reductions leaves out never comes before what it waits for: the partial norm
+// that is passed on behind all values, tied sums and the norm behind all reductions.
+TEST_F(Directive, WhatIsNotListedStaysBehind) {
+  for (const char* lines : {R"(
+optimizer post_validation
+order on pp[0] {
+  compute: F[mb = 0]; F[mb = 1]; B[mb = 0]; B[mb = 1]
+  send: F[send, mb = 1]; F[send, mb = 0]
+}
+order on pp[1] { F[mb = 1]; F[mb = 0]; B[mb = 1]; B[mb = 0] }
+)",
+                            R"(
+for s in 0..2 { order on pp[s] { schedules.looped_bfs(s, 2, 2, 2); lanes { reduce: [dp.reduce, stage = s]; [dp.reduce, stage = s + 2] } } }
+)"}) {
+    const bool looped = std::string(lines).find("looped") != std::string::npos;
+    std::string text = Program(
+        std::string("mesh (pp = 2, dp = 2)\nshard batch over dp\nsplit batch into 2 as mb\n") +
+        (looped ? "cut embed, layer, head into 4 as stage\nfor s in 0..4 { place [stage = s] on pp[s % 2] }\n"
+                : "cut embed, layer, head into 2 as stage\nfor s in 0..2 { place [stage = s] on pp[s] }\n") +
+        lines);
+    text.replace(text.find("  seed 5"), 8, "  clip 0.5\n  seed 5");
+    std::unique_ptr<Compiled> compiled = Compile(text);
+    ASSERT_TRUE(compiled->ok()) << compiled->Messages();
+    ExpectEqualToReference(*compiled, 2, lines);
+  }
+}
+
 TEST_F(Directive, Edge) {
   Compare(std::string(kReplicas) + "@edge BW[embed, mb = last] -> [dp.reduce, layer = 5]\n");
   ASSERT_TRUE(without_.accepted) << without_.messages;

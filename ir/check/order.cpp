@@ -526,7 +526,13 @@ class OrderCheck {
   SourceRange OriginOf(NodeId node) {
     for (const StreamOrder& order : dag_.orders) {
       for (const OrderItem& item : order.items) {
-        if (item.node == node && item.origin != 0) return dag_.origins[item.origin];
+        if (item.node != node) continue;
+        if (item.origin != 0) return dag_.origins[item.origin];
+        // What is attached within an atomic node stands where that is listed.
+        for (const OrderItem& other : order.items) {
+          if (item.atomic != kNone && other.atomic == item.atomic && other.origin != 0)
+            return dag_.origins[other.origin];
+        }
       }
     }
     return dag_.origins[dag_.templates[template_of_[node]].origin];

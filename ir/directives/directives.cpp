@@ -60,7 +60,8 @@ void FindAbsent(BuildContext& context) {
       if (!there) context.vocabulary.AddAbsent(InternName(name), hint);
     }
   };
-  absent(validated, {"update.save", "update.validate"}, "`optimizer post_validation` inserts it");
+  absent(validated, {"update.save", "update.validate", "clip.partial", "clip.send", "clip.recv"},
+         "`optimizer post_validation` inserts it");
   absent(offloads, {"offload.out", "offload.in"}, "`offload [..] to host` inserts it");
   absent(edges, {"edge.send", "edge.recv"}, "an `edge` between two hosts inserts it");
   if (!replays) context.vocabulary.AddAbsent(Pass::kR, "`recompute [..]` inserts it");

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 
 #include "ir/dag/template_index.h"
 #include "ir/support/result.h"
@@ -601,32 +602,58 @@ class StreamOrders {
     compute_orders_[h] = std::move(merged);
   }
 
-  // `queue` holds the default sequence: the listed nodes take the listed order, every other one keeps the
-  // node that it follows by default.
+  // `queue` holds the default sequence. The listed nodes take the listed order; every other one stays behind
+  // all listed ones that precede it by default (a collective of several hosts behind all: its place must not
+  // depend on what one of them lists), yet before one that waits for it.
   void Merge(const ListedStream& listed, Queue* queue) {
     queue->origin = listed.origin;
-    std::map<NodeId, std::vector<OrderItem>> followers;  // of a listed node
-    std::vector<OrderItem> head;
-    std::map<NodeId, OrderItem> named;
-    for (const OrderItem& item : listed.items) named.emplace(item.node, item);
-    std::vector<OrderItem>* current = &head;
-    std::map<NodeId, bool> here;
+    std::unordered_map<NodeId, size_t> position;  // in the listed order
+    position.reserve(listed.items.size());
+    for (size_t i = 0; i < listed.items.size(); ++i) position.emplace(listed.items[i].node, i);
+    std::vector<bool> here(listed.items.size());       // not another peer's
+    std::vector<std::pair<size_t, OrderItem>> others;  // by how many of the listed ones stand before it
+    size_t before = 0;
     for (const OrderItem& item : queue->items) {
-      if (named.count(item.node)) {
-        here[item.node] = true;
-        current = &followers[item.node];
+      if (auto found = position.find(item.node); found != position.end()) {
+        here[found->second] = true;
+        before = std::max(before, found->second + 1);
       } else {
-        current->push_back(item);
+        const NodeTemplate& node = dag_.templates[FindTemplate(item.node)];
+        const bool spans = !IsMessage(node) && host_index_[node.group] == SIZE_MAX && !node.carried;
+        const size_t behind = spans ? listed.items.size() : before;
+        others.push_back({std::min(behind, FirstThatWaits(item.node, listed)), item});
       }
     }
-    std::vector<OrderItem> merged = std::move(head);
-    for (const OrderItem& item : listed.items) {
-      if (!here.count(item.node)) continue;  // another peer's
-      merged.push_back(item);
-      const std::vector<OrderItem>& after = followers[item.node];
-      merged.insert(merged.end(), after.begin(), after.end());
+    std::stable_sort(others.begin(), others.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<OrderItem> merged;
+    merged.reserve(queue->items.size());
+    size_t next = 0;
+    for (size_t i = 0; i <= listed.items.size(); ++i) {
+      for (; next < others.size() && others[next].first <= i; ++next) merged.push_back(others[next].second);
+      if (i < listed.items.size() && here[i]) merged.push_back(listed.items[i]);
     }
     queue->items = std::move(merged);
+  }
+
+  // The first of the listed nodes that waits for a collective, along the nodes of the step; their number if
+  // none does. Messages lead through the passes of other hosts, so that theirs is not told.
+  size_t FirstThatWaits(NodeId node, const ListedStream& listed) {
+    const TemplateId start = FindTemplate(node);
+    if (!dag_.templates[start].step_level() || IsMessage(dag_.templates[start])) return listed.items.size();
+    std::vector<bool> seen(dag_.templates.size());
+    for (std::vector<TemplateId> work = {start}; !work.empty();) {
+      const TemplateId at = work.back();
+      work.pop_back();
+      for (TemplateId after : outgoing_[at]) {
+        if (seen[after] || !dag_.templates[after].step_level()) continue;
+        seen[after] = true;
+        work.push_back(after);
+      }
+    }
+    const auto first = std::find_if(listed.items.begin(), listed.items.end(),
+                                    [&](const OrderItem& item) { return seen[FindTemplate(item.node)]; });
+    return static_cast<size_t>(first - listed.items.begin());
   }
 
   void Emit() {

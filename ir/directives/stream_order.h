@@ -12,8 +12,8 @@
 // holds it; accumulates follow their BW, the loss fold the last F that it reads, tied sums, norms, clipping
 // and updates the rest (updates by readiness). On a stream of their own choice (`stream`) messages and
 // collectives are placed by the compute node that they attach to: sends and reduces after it, receives before
-// it. Nodes that an order lists keep the listed order; the rest of that stream follows the node that precedes
-// it by default.
+// it. Nodes that an order lists keep the listed order; the rest of that stream stays behind the listed
+// nodes that precede it by default, what spans hosts behind all of them, and before one that waits for it.
 #pragma once
 
 #include "ir/directives/context.h"
