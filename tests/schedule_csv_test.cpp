@@ -521,7 +521,7 @@ TEST(ScheduleCsv, WhatThePlanHasAndTheFormatHasNotIsRefused) {
   EXPECT_FALSE(Export(ChainProgram({"dualpipe", Shape::kTwoWays, 1}, 2, 4,
                                    Costs({"dualpipe", 2, 4, 1, 1, 1, -1, 0, 0, {}, {}}), kIdealMachine),
                       &errors));
-  EXPECT_NE(errors.find("a stage has two copies, and the CSV has one rank a stage [not-expressible]"),
+  EXPECT_NE(errors.find("a stage has two copies, and an export has one rank a stage [not-expressible]"),
             std::string::npos)
       << errors;
 }

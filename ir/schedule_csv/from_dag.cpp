@@ -30,7 +30,7 @@ class Exporter {
 
   std::optional<Export> Run() {
     if (copied_) {
-      Refuse(FirstPlace(), "a stage has two copies, and the CSV has one rank a stage")
+      Refuse(FirstPlace(), "a stage has two copies, and an export has one rank a stage")
           .Hint("dualpipev has each stage once");
       return std::nullopt;
     }
@@ -45,7 +45,7 @@ class Exporter {
         Refuse(dag_.origins[order.origin],
                fmt::format("{} computes on two streams, {} and {}", dag_.groups[order.group].text,
                            NameText(other->second->stream), NameText(order.stream)))
-            .Hint("a row of the CSV is one order");
+            .Hint("an export has one order a rank");
         return std::nullopt;
       }
       orders.push_back(&order);
