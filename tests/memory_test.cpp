@@ -63,6 +63,38 @@ TEST(Memory, ExactlyThePeakFitsAndOneByteLessDoesNot) {
   EXPECT_NE(errors.find("the largest holders: "), std::string::npos) << errors;
 }
 
+// Layers of 2^40 parameters each, the largest tensors that there are.
+std::string Huge(int layers, const std::string& optimizer) {
+  return "topology machine {\n  device core { compute f32 = 1 TFLOP/s }\n  level host = 1 of core\n}\n"
+         "module Layer(a: dim, b: dim) {\n  param w: [a, b] = ones\n"
+         "  forward(x: [batch, a, b]) -> [batch, a, b] { x * w }\n}\n"
+         "module Chain(n: int, a: dim, b: dim) {\n  layers = [Layer(a, b) for i in 0..n]\n"
+         "  forward(x: [batch, a, b], y: [batch, a, b]) -> loss {\n    var h = x\n"
+         "    for l in layers { h = tag layer { l(h) } }\n    return tag head { mse(h, y) }\n  }\n}\n"
+         "model net = Chain(n = " +
+         std::to_string(layers) +
+         ", a = 1048576, b = 1048576)\nstrategy s { mesh (dp = all) }\n"
+         "train {\n  model net\n  data random()\n  global_batch 1\n  steps 1\n  optimizer " +
+         optimizer + "\n  on machine\n  using s\n}\n";
+}
+
+// A plan counts up to 128 TiB: more is refused, and nothing is counted wrong.
+TEST(Memory, WhatIsTooLargeToCountIsRefused) {
+  constexpr int64_t kTensor = int64_t{1} << 42;
+  std::string errors;
+  auto plan = Build(Huge(15, "sgd(lr = 0.1)"), &errors);
+  ASSERT_TRUE(plan) << errors;
+  const runtime::RankProgram& program = plan->job->job().train[0];
+  EXPECT_GE(program.static_bytes, 30 * kTensor);
+  EXPECT_LT(program.static_bytes, 31 * kTensor);
+  EXPECT_GT(program.arena_bytes, 40 * kTensor);
+  EXPECT_EQ(VerifyMemory(program), "");
+  EXPECT_FALSE(Build(Huge(16, "adamw(lr = 0.1)"), &errors));
+  EXPECT_NE(errors.find("rank 0 holds 256 TiB of parameters, gradients and optimizer state"),
+            std::string::npos)
+      << errors;
+}
+
 TEST(Memory, EverySlotIsOrderedAndPackingLosesLittle) {
   for (int ranks : {1, 2, 4}) {
     for (int m : {1, 2, 4, 8, 16}) {

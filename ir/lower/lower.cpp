@@ -14,6 +14,7 @@
 #include "ir/lower/utilisation.h"
 #include "ir/model/operations.h"
 #include "ir/support/result.h"
+#include "ir/support/units.h"
 
 namespace piper::ir {
 namespace {
@@ -168,6 +169,13 @@ std::optional<Lowered> Lower(const Program& program, const RegionGraph& regions,
       for (size_t p = 0; p < owners.size(); ++p) owner[p] = owners[p] == fold.host;
       const StaticLayout layout =
           BuildStaticLayout(index, templates[r], optimizers, program.train, owner, job);
+      if (layout.bytes > kMostBufferBytes) {
+        diag.Error(program.train.range, DiagKind::kMemoryExceeded,
+                   "rank " + std::to_string(fold.devices[0]) + " holds " + FormatBytes(layout.bytes) +
+                       " of parameters, gradients and optimizer state; a plan counts up to 128 TiB")
+            .Hint("split them over more ranks");
+        return std::nullopt;
+      }
       RoleStorage& role = job->AddTrainRole();
       role.name = job->Intern("role" + std::to_string(r));
       RoleBuilder(&context, index, fold, layout, &role).Build();

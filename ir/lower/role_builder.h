@@ -123,7 +123,8 @@ class RoleBuilder {
   void EmitItem(const OrderItem& item);
   void EmitPlain(const Local& local, uint32_t l, int32_t microbatch, uint32_t origin);
   void EndAtomic();
-  runtime::Buffer FreshBuffer(uint32_t slot_class) const;
+  runtime::Buffer FreshBuffer(uint32_t slot_class);
+  void CheckBytes(int64_t bytes, const char* name);
   runtime::Task& AddRow(const runtime::Task& row, uint32_t local);  // without operands
   void AddTask(const runtime::Task& row, uint32_t local, std::initializer_list<uint32_t> operands);
   void AddWaits();
@@ -168,6 +169,7 @@ class RoleBuilder {
   Picoseconds atomic_cost_ =
       -1;  // its figure still to be given to its first task; -1: the parts have their own
   bool atomic_charged_ = false;
+  bool refused_ = false;  // a buffer was too large
 };
 
 }  // namespace piper::ir

@@ -4,6 +4,7 @@
 
 #include "ir/lower/role_builder.h"
 #include "ir/support/result.h"
+#include "ir/support/units.h"
 #include "kernels/gemm.h"
 #include "kernels/scratch.h"
 
@@ -65,9 +66,21 @@ uint32_t RoleBuilder::BufferFor(uint32_t slot_class, int32_t microbatch) {
   return slot;
 }
 
-runtime::Buffer RoleBuilder::FreshBuffer(uint32_t slot_class) const {
+runtime::Buffer RoleBuilder::FreshBuffer(uint32_t slot_class) {
   const SlotClass& what = classes_[slot_class];
+  CheckBytes(what.bytes, what.name);
   return {0, what.bytes, what.kind, static_cast<runtime::ElementType>(what.type), what.name};
+}
+
+// Larger ones could not be counted.
+void RoleBuilder::CheckBytes(int64_t bytes, const char* name) {
+  if (bytes <= kMostBufferBytes || refused_) return;
+  refused_ = true;
+  context_.diag
+      ->Error(context_.program.train.range, DiagKind::kMemoryExceeded,
+              "'" + std::string(name) + "' takes " + FormatBytes(bytes) +
+                  "; a plan counts up to 128 TiB a buffer")
+      .Hint("split the batch into more microbatches, or make the model smaller");
 }
 
 Task& RoleBuilder::AddRow(const Task& row, uint32_t local) {
@@ -514,6 +527,7 @@ void RoleBuilder::AddScratch() {
               kernels::kGemmScratchBytes;
     }
     if (bytes == 0) continue;
+    CheckBytes(bytes, stream.name);
     stream.scratch = static_cast<uint32_t>(out_.buffers.size());
     out_.buffers.push_back({0, bytes, runtime::BufferKind::kScratch, runtime::ElementType::kF32,
                             context_.job->Intern(std::string("scratch of ") + stream.name)});

@@ -18,6 +18,9 @@ constexpr int64_t AlignUp(int64_t bytes) {
   return (bytes + runtime::kAlignment - 1) / runtime::kAlignment * runtime::kAlignment;
 }
 
+// What Buffer::bytes can say: 128 TiB. Lowering refuses more, so that nothing is counted wrong.
+constexpr int64_t kMostBufferBytes = (int64_t{1} << 47) - 1;
+
 struct StaticLayout {
   std::vector<runtime::Buffer> buffers;
   std::vector<RoleStorage::HeldParameter> parameters;  // ascending by ParameterId
