@@ -680,13 +680,14 @@ ir::DirectiveBody Interpreter::Assert(AssertStmt& statement) {
     Fail(chain.first->range, DiagKind::kBadArguments,
          wants_argument ? fmt::format("{} takes one argument", body.metric)
                         : fmt::format("{} takes no argument", body.metric),
-         body.metric == "exposed" ? "for example exposed([ep.*])"
+         body.metric == "exposed" ? "for example exposed([send])"
          : body.metric == "bytes" ? "for example bytes(dp)"
                                   : "");
   }
   if (body.metric == "exposed") body.select = DirectiveSelector(*call->args[0].value);
   if (body.metric == "bytes") {
     Expr& arg = *call->args[0].value;
+    CheckAxisName(arg);
     Restore<bool> wanted(&axis_wanted_, true);
     Value axis = Eval(arg);
     if (!axis.is(ValueKind::kAxis)) FailType(arg.range, "the argument of bytes", "an axis", axis);

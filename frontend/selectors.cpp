@@ -569,7 +569,8 @@ Value Interpreter::IndexAxis(const AxisObject& axis, List<Item> items, SourceRan
              ? fmt::format("{}[{}] lies outside the axis, which has {} positions", axis.axes[0].name, begin,
                            axis.axes[0].size)
              : fmt::format("{}[{}..{}] is empty or lies outside the axis, which has {} positions",
-                           axis.axes[0].name, begin, end, axis.axes[0].size));
+                           axis.axes[0].name, begin, end, axis.axes[0].size),
+         fmt::format("the positions are 0..{}", axis.axes[0].size));
   }
   auto* object = new GroupObject;
   object->group.mesh = axis.axes[0].mesh;
