@@ -194,6 +194,15 @@ for s in 0..2 { order on pp[s] {
   BI[mb = 3]
   lanes { side: BW[mb = 3] }
 } })"},
+    {"replay_before", R"(recompute [layer]
+stream BW or R on side
+for s in 0..2 { order on pp[s] {
+  for i in 0..4 { F[mb = i] }
+  for k in 0..2 {
+    fused(BI[mb = 2 * k], BW[mb = 2 * k], BI[mb = 2 * k + 1])
+    lanes { side: BW[mb = 2 * k + 1] }
+  }
+} })"},
 };
 INSTANTIATE_TEST_SUITE_P(Parts, FusedCases, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -145,6 +145,7 @@ class StreamOrders {
         if (replays_) {
           size_t end = i + 1;
           while (item.atomic != kNone && end < given->size() && (*given)[end].atomic == item.atomic) ++end;
+          LayReplaysOfFused(h, item.node, &items);
           ++atomic_serial_;
           for (size_t k = i; k < end; ++k) atomic_of_[(*given)[k].node] = atomic_serial_;
           for (size_t k = i; k < end; ++k) LayReplays(h, (*given)[k].node, kNone, &items);
@@ -168,6 +169,21 @@ class StreamOrders {
     }
     flush();
     SetPositions(items, 0);
+  }
+
+  // A fused node over several streams begins on all of them at once: what its parts read is made again
+  // before.
+  void LayReplaysOfFused(size_t h, NodeId node, std::vector<OrderItem>* items) {
+    if (fused_of_.empty() && !context_.fused_nodes.empty()) {
+      for (const FusedNode& fused : context_.fused_nodes) {
+        for (NodeId member : fused.members) fused_of_[member] = &fused;
+      }
+    }
+    const auto found = fused_of_.find(node);
+    if (found == fused_of_.end() || !fused_laid_.insert(found->second).second) return;
+    ++atomic_serial_;
+    for (NodeId member : found->second->members) atomic_of_[member] = atomic_serial_;
+    for (NodeId member : found->second->members) LayReplays(h, member, kNone, items);
   }
 
   // What the node reads and an R that no order lists makes again, each after what it reads itself. With
@@ -735,7 +751,9 @@ class StreamOrders {
   std::vector<uint32_t>
       atomic_of_;               // likewise: serial number of the atomic node or single item that lists it
   uint32_t atomic_serial_ = 0;  // of the one being laid
-  NameId atomic_stream_ = 0;    // that it is on
+  std::map<NodeId, const FusedNode*> fused_of_;  // of parts on several streams
+  std::set<const FusedNode*> fused_laid_;        // what their parts read is made again
+  NameId atomic_stream_ = 0;                     // that it is on
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ir/directives/timeline.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -176,6 +177,7 @@ class Timeline {
     }
     for (size_t h = 0; h < context_.hosts.size(); ++h) AddFused(h);
     std::sort(temporal_.begin(), temporal_.end());
+    AddFusedMessages();
     std::sort(followers_.begin(), followers_.end());
     pending_.assign(dag_.node_count(), 0);
     for (NodeId node = 0; node < dag_.node_count(); ++node) {
@@ -199,6 +201,59 @@ class Timeline {
       const std::vector<std::pair<NodeId, NodeId>> added = edges.Of(node);
       temporal_.insert(temporal_.end(), added.begin(), added.end());
     }
+  }
+
+  // Messages have no place yet: what brings a part something is there before any part starts, and what takes
+  // something away leaves after all of them.
+  void AddFusedMessages() {
+    struct Span {
+      std::vector<NodeId> firsts, lasts;  // a lane
+    };
+    std::vector<Span> spans;
+    std::map<uint32_t, uint32_t> span_of;  // by unit
+    std::set<NodeId> inside;               // messages that are parts
+    for (const FusedNode& fused : context_.fused_nodes) {
+      std::map<uint32_t, std::pair<uint32_t, uint32_t>> lanes;  // the first and the last unit on each
+      for (NodeId member : fused.members) {
+        const uint32_t u = unit_of_[member];
+        if (u == kNone) {
+          inside.insert(member);
+          continue;
+        }
+        span_of[u] = static_cast<uint32_t>(spans.size());
+        auto& [first, last] = lanes.try_emplace(units_[u].lane, u, u).first->second;
+        first = std::min(first, u);
+        last = std::max(last, u);
+      }
+      Span& span = spans.emplace_back();
+      for (const auto& [lane, ends] : lanes) {
+        span.firsts.push_back(items_[units_[ends.first].first].node);
+        span.lasts.push_back(items_[units_[ends.second].first].node);
+      }
+    }
+    if (spans.empty()) return;
+    std::vector<std::pair<NodeId, NodeId>> added;
+    const auto span = [&](NodeId node) -> const Span* {
+      const auto found = unit_of_[node] == kNone ? span_of.end() : span_of.find(unit_of_[node]);
+      return found == span_of.end() ? nullptr : &spans[found->second];
+    };
+    const auto apart = [&](NodeId node) { return unit_of_[node] == kNone && inside.count(node) == 0; };
+    for (NodeId node = 0; node < dag_.node_count(); ++node) {
+      if (Follows(node)) continue;
+      const Span* from = span(node);
+      ForEachSuccessor(node, [&](NodeId to) {
+        if (from != nullptr && apart(to)) {
+          for (NodeId last : from->lasts) added.emplace_back(last, to);
+        }
+        const Span* begins = apart(node) ? span(to) : nullptr;
+        if (begins != nullptr) {
+          for (NodeId first : begins->firsts) added.emplace_back(node, first);
+        }
+      });
+    }
+    temporal_.insert(temporal_.end(), added.begin(), added.end());
+    std::sort(temporal_.begin(), temporal_.end());
+    temporal_.erase(std::unique(temporal_.begin(), temporal_.end()), temporal_.end());
   }
 
   void Play() {
