@@ -112,6 +112,21 @@ TEST(ScheduleFigures, Zb1p) {
     EXPECT_EQ(Makespan(*plan), c.makespan) << c.p << " x " << c.m;
     EXPECT_EQ(Peaks(*plan), All(c.p, c.p));
   }
+  // (p - 1)(F + BI - BW), BW counting as at most F and BI: whichever of the three is the shortest.
+  struct Costs {
+    int f, bi, bw;
+  };
+  for (int p : {1, 2, 3, 4, 6}) {
+    for (int m : {2 * p, 4 * p}) {
+      for (Costs c : {Costs{10, 12, 8}, Costs{8, 16, 9}, Costs{10, 10, 14}, Costs{20, 4, 6}, Costs{6, 4, 20},
+                      Costs{5, 20, 10}}) {
+        std::optional<ir::Plan> plan = PlanRow(Study("zb1p", p, m, c.f, c.bi, c.bw));
+        ASSERT_TRUE(plan);
+        EXPECT_EQ(Largest(Idle(*plan)), (p - 1) * (c.f + c.bi - std::min({c.f, c.bi, c.bw})))
+            << p << " x " << m << ", " << c.f << " " << c.bi << " " << c.bw;
+      }
+    }
+  }
 }
 
 // No rank idles between its first and its last pass at equal costs; (p - 1)(F + BI - 2 BW) where that is the
@@ -122,8 +137,8 @@ TEST(ScheduleFigures, Zb2p) {
   };
   for (int p : {1, 2, 3, 4, 6, 8}) {
     for (int m : {2 * p - 1, 2 * p, 4 * p}) {
-      for (Costs c :
-           {Costs{10, 10, 10}, Costs{10, 12, 8}, Costs{10, 10, 6}, Costs{10, 10, 14}, Costs{8, 16, 9}}) {
+      for (Costs c : {Costs{10, 10, 10}, Costs{10, 12, 8}, Costs{10, 10, 6}, Costs{10, 10, 14},
+                      Costs{8, 16, 9}, Costs{20, 4, 6}, Costs{6, 4, 20}}) {
         std::optional<ir::Plan> plan = PlanRow(Study("zb2p", p, m, c.f, c.bi, c.bw));
         ASSERT_TRUE(plan);
         const int bound = (p - 1) * std::max({0, c.f + c.bi - 2 * c.bw, c.bi - c.f});
