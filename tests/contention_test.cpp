@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <random>
 
 #include "ir/cost/simulator.h"
@@ -241,29 +243,38 @@ TEST(Contention, RandomWorkIsNeverFasterThanFree) {
   }
 }
 
-// Rank 0 sends `bytes[i]` to rank i + 1 from a stream a peer, all at once; an element a picosecond.
-SimulationResult Fan(const std::vector<int64_t>& costs, const Topology& topology, bool back = false) {
+// A message between two ranks, on streams of its own that do something else first.
+struct Transfer {
+  uint32_t from = 0, to = 0;
+  Picoseconds cost = 0, before = 0;
+};
+// Timings are [rank][..]: per transfer that the rank takes part in, in their order, what comes before it and
+// itself.
+SimulationResult Transfers(uint32_t ranks, const std::vector<Transfer>& transfers, const Topology& topology) {
   JobStorage storage;
-  const auto peers = static_cast<uint32_t>(costs.size());
-  for (uint32_t r = 0; r <= peers; ++r) {
+  for (uint32_t r = 0; r < ranks; ++r) {
     RoleStorage& role = storage.AddTrainRole();
     role.name = storage.Intern("role" + std::to_string(r));
     RoleStorage::Rank rank{r, 0, {}, {}};
-    for (uint32_t other = 0; other <= peers; ++other) {
+    for (uint32_t other = 0; other < ranks; ++other) {
       rank.peers.push_back(other);
       role.peer_roles.push_back(other);
     }
     role.ranks.push_back(rank);
-    for (uint32_t i = 0; i < peers; ++i) {
-      if (r != 0 && r != i + 1) continue;
+    for (uint32_t i = 0; i < transfers.size(); ++i) {
+      const bool sends = transfers[i].from == r;
+      if (!sends && transfers[i].to != r) continue;
       runtime::Task task{};
-      task.kind = (r == 0) != back ? TaskKind::kSend : TaskKind::kRecv;
       task.stream = static_cast<uint16_t>(role.streams.size());
-      task.argument = r == 0 ? i + 1 : 0;
       task.atomic = runtime::kNone;
+      task.kind = TaskKind::kBarrier;
+      task.cost = sends ? transfers[i].before : 0;
+      role.streams.push_back({storage.Intern("s"), static_cast<uint32_t>(role.tasks.size()), 2, 0});
+      role.tasks.push_back(task);
+      task.kind = sends ? TaskKind::kSend : TaskKind::kRecv;
+      task.argument = sends ? transfers[i].to : transfers[i].from;
       task.key = i;
-      task.cost = costs[i];
-      role.streams.push_back({storage.Intern("s"), static_cast<uint32_t>(role.tasks.size()), 1, 0});
+      task.cost = transfers[i].cost;
       role.tasks.push_back(task);
     }
     storage.rank_role.push_back(r);
@@ -273,24 +284,127 @@ SimulationResult Fan(const std::vector<int64_t>& costs, const Topology& topology
   return Simulate(storage.job(), topology);
 }
 
-TEST(Contention, TransfersThatLeaveADeviceOverOneLevelShareItsPort) {
+// `nodes` of `each` devices; the cluster's link has a bandwidth only where it says how many ports a node has.
+Topology Nodes(uint32_t nodes, uint32_t each, int64_t nics) {
+  Topology topology = FlatTopology(nodes * each);
+  topology.levels = {{"node", {}}, {"cluster", {{0, nodes * each, {1, 0, nics}}}}};
+  for (uint32_t n = 0; n < nodes; ++n) topology.levels[0].groups.push_back({n * each, each, {1, 0, 0}});
+  return topology;
+}
+
+TEST(Contention, TransfersOverOneLevelShareThePortsOfBothDevices) {
   // 10 and 30 at once: both at half rate until 20, the second alone from there.
-  SimulationResult result = Fan({10, 30}, FlatTopology(3));
-  EXPECT_EQ(result.timings[1][0].end, 20);
-  EXPECT_EQ(result.timings[2][0].end, 40);
+  SimulationResult result = Transfers(3, {{0, 1, 10}, {0, 2, 30}}, FlatTopology(3));
+  EXPECT_EQ(result.timings[1][1].end, 20);
+  EXPECT_EQ(result.timings[2][1].end, 40);
   // Latency is not shared.
-  result = Fan({15, 35}, FlatTopology(3, Link{1, 5, 1}));
-  EXPECT_EQ(result.timings[1][0].end, 25);
-  EXPECT_EQ(result.timings[2][0].end, 45);
-  EXPECT_EQ(result.timings[0][1].end, 40);
-  // What arrives from several devices at once does not share anything.
-  result = Fan({10, 30}, FlatTopology(3), true);
-  EXPECT_EQ(result.makespan, 30);
+  result = Transfers(3, {{0, 1, 15}, {0, 2, 35}}, FlatTopology(3, Link{1, 5, 0}));
+  EXPECT_EQ(result.timings[1][1].end, 25);
+  EXPECT_EQ(result.timings[2][1].end, 45);
+  EXPECT_EQ(result.timings[0][3].end, 40);
+  // What arrives from several devices at once shares the receiver's port.
+  result = Transfers(3, {{1, 0, 10}, {2, 0, 30}}, FlatTopology(3));
+  EXPECT_EQ(result.timings[0][1].end, 20);
+  EXPECT_EQ(result.timings[0][3].end, 40);
+  // What leaves and what arrives do not.
+  EXPECT_EQ(Transfers(3, {{0, 1, 10}, {2, 0, 30}}, FlatTopology(3)).makespan, 30);
+  EXPECT_EQ(Transfers(2, {{0, 1, 10}, {1, 0, 30}}, FlatTopology(2)).makespan, 30);
+  // One that shares a port at each end goes at the lesser of its shares: 0 -> 1 at a half until 10 -> 20.
+  result = Transfers(4, {{0, 1, 10}, {0, 2, 10}, {3, 1, 10}}, FlatTopology(4));
+  EXPECT_EQ(result.makespan, 20);
   // Different levels have ports of their own.
-  Topology two = FlatTopology(3);
-  two.levels = {{"node", {{0, 2, {}}, {2, 1, {}}}}, {"all", {{0, 3, {}}}}};
-  result = Fan({10, 30}, two);
-  EXPECT_EQ(result.makespan, 30);
+  EXPECT_EQ(Transfers(4, {{0, 1, 10}, {0, 2, 30}}, Nodes(2, 2, 0)).makespan, 30);
+}
+
+TEST(Contention, DevicesOfANodeShareItsPorts) {
+  // Devices 0 and 1 of node 0 send to 2 and 3 of node 1.
+  const std::vector<Transfer> pair = {{0, 2, 10}, {1, 3, 30}};
+  EXPECT_EQ(Transfers(4, pair, Nodes(2, 2, 0)).makespan, 30);
+  EXPECT_EQ(Transfers(4, pair, Nodes(2, 2, 2)).makespan, 30);
+  SimulationResult result = Transfers(4, pair, Nodes(2, 2, 1));
+  EXPECT_EQ(result.timings[2][1].end, 20);
+  EXPECT_EQ(result.timings[3][1].end, 40);
+  // Ports are of the level: what stays within the node has others.
+  EXPECT_EQ(Transfers(4, {{0, 2, 10}, {1, 0, 30}}, Nodes(2, 2, 1)).makespan, 30);
+  // The i-th device uses port i mod nics: of four devices and three ports 0 and 3 share one.
+  EXPECT_EQ(Transfers(8, {{0, 4, 10}, {3, 5, 10}}, Nodes(2, 4, 3)).makespan, 20);
+  EXPECT_EQ(Transfers(8, {{0, 4, 10}, {1, 5, 10}, {2, 6, 10}}, Nodes(2, 4, 3)).makespan, 10);
+  EXPECT_EQ(Transfers(8, {{0, 4, 10}, {1, 7, 10}}, Nodes(2, 4, 3)).makespan, 20);  // 4 and 7 receive
+}
+
+TEST(Contention, TransfersNeverTakeLongerThanOneAfterTheOther) {
+  std::mt19937 random(21);
+  int shared = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const uint32_t ranks = 2 + random() % 5;
+    const Topology topology = round % 2 == 0 ? FlatTopology(ranks) : Nodes(2, ranks, 1 + round % 3);
+    const auto devices = static_cast<uint32_t>(topology.devices());
+    std::vector<Transfer> transfers;
+    const size_t count = round % 3 == 0 ? 2 : 2 + random() % 6;
+    Picoseconds sum = 0, alone = 0, latest = 0;
+    for (size_t i = 0; i < count; ++i) {
+      Transfer one;
+      one.from = random() % devices;
+      do one.to = random() % devices;
+      while (one.to == one.from);
+      one.cost = 1 + random() % (round % 5 == 0 ? 20 : 100'000);
+      one.before = random() % 3 == 0 ? random() % 1000 : 0;
+      sum += one.cost;
+      alone = std::max(alone, one.before + one.cost);
+      latest = std::max(latest, one.before);
+      transfers.push_back(one);
+    }
+    const SimulationResult result = Transfers(devices, transfers, topology);
+    ASSERT_TRUE(result.deadlock.empty());
+    EXPECT_GE(result.makespan, alone);
+    // Of two exactly; of more but for the rounding of their ends.
+    EXPECT_LE(result.makespan, latest + sum + (count > 2 ? static_cast<Picoseconds>(count) : 0));
+    shared += result.makespan > alone;
+  }
+  EXPECT_GT(shared, 300);
+}
+
+// From text: replicas in nodes whose ports they share. A timeline a role is that of each of its ranks.
+TEST(Contention, FoldedAndExpandedAgreeWherePortsAreShared) {
+  std::map<ir::Picoseconds, int> times;
+  for (const int nics : {0, 1, 2, 3, 4}) {
+    for (const auto& [p, dp] : {std::pair(2, 4), std::pair(4, 2), std::pair(2, 2), std::pair(1, 8)}) {
+      const std::string text = R"(import std.gpt
+import std.strategies
+model net = gpt.GPT(layers = 6, embed = 16, heads = 2, vocab = 32, seq = 8)
+topology machine {
+  device core { compute f32 = 5 GFLOP/s; memory_bandwidth = 10 GB/s }
+  level node = 4 of core joined by { bandwidth = 1 GB/s; latency = 1 us }
+  level cluster = 2 of node joined by { bandwidth = 0.1 GB/s; latency = 2 us)" +
+                               (nics > 0 ? "; nics = " + std::to_string(nics) : std::string()) + R"( }
+}
+train {
+  model net
+  data random()
+  global_batch 32
+  optimizer sgd(0.1)
+  clip 1.0
+  on machine
+  using strategies.pipeline_data_parallel(p = )" +
+                               std::to_string(p) + ", dp = " + std::to_string(dp) + ", m = 4)\n}\n";
+      SourceManager sources;
+      DiagnosticEngine diag(sources);
+      frontend::LoadOptions options;
+      options.text = text;
+      std::optional<Program> program = frontend::LoadProgram("study.piper", options, sources, diag);
+      std::optional<Plan> plan;
+      if (program) plan = BuildPlan(*program, diag);
+      ASSERT_TRUE(plan) << diag.Render(DiagnosticEngine::Format::kHuman, false);
+      SimulationOptions expanded;
+      expanded.expand = true;
+      const SimulationResult whole = Simulate(plan->job->job(), program->topology, expanded);
+      EXPECT_EQ(whole.makespan, plan->simulation.makespan) << p << " x " << dp << ", nics " << nics;
+      for (uint32_t rank = 0; rank < plan->job->job().rank_count; ++rank)
+        EXPECT_EQ(whole.roles[rank].busy, plan->simulation.roles[plan->job->job().rank_role[rank]].busy);
+      if (dp == 4) ++times[whole.makespan];
+    }
+  }
+  EXPECT_GE(times.size(), 3u);  // so ports matter
 }
 
 // A run that looks at contention but meets none gives the figures of one that does not look.

@@ -531,8 +531,8 @@ TEST(GreedyOrders, MemoryCountsWhatIsThereAtOnce) {
 }
 
 // Messages of a device share its port. Two stages a rank in a V send both ways; for messages about as long as
-// the passes an order must leave room on the port. A search to which every pair's link is its own finds 710,
-// 878, 480 and 914 here.
+// the passes an order must leave room on the port. A search to which every pair's link is its own finds 3,128
+// here, all four together; what the receivers' ports share, the clock alone sees.
 TEST(GreedyOrders, SeesThatMessagesShareAPort) {
   struct Case {
     int p, m, kilobytes;
@@ -563,7 +563,7 @@ TEST(GreedyOrders, SeesThatMessagesShareAPort) {
     ASSERT_TRUE(plan) << errors;
     together += Makespan(*plan);
   }
-  EXPECT_LE(together, 2'900) << "of 2,982";
+  EXPECT_LE(together, 3'060) << "of 3,128";
 }
 
 TEST(GreedyOrders, TheSameOrderEveryTime) {

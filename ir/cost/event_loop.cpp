@@ -83,11 +83,11 @@ void EventLoop::BuildInstances(bool expand) {
     for (uint32_t peer : instance.row->peers) {
       const Instance& other = instances_[rank_instance_[peer]];
       peers_.push_back({rank_instance_[peer], other.first_task, other.first_stream,
-                        LevelBetween(device, DeviceOf(peer)),
+                        topology_.LevelBetween(device, DeviceOf(peer)),
                         topology_.Between(device, DeviceOf(peer)).latency});
     }
   }
-  port_until_.assign(instances_.size() * std::max<size_t>(1, topology_.levels.size()), 0);
+  BuildPorts();
   active_flows_.resize(instances_.size());
 }
 
@@ -326,14 +326,16 @@ void EventLoop::StartTransfer(uint32_t sender, uint32_t receiver) {
   if (const Picoseconds occupancy = send.cost - latency; occupancy > 0) {
     if (contention_) {
       Flow flow;
-      flow.members = {{from.instance, send.stream, peer.level}, {to.instance, receive.stream, kNone}};
+      flow.members = {{from.instance, send.stream, peer.level, kNone},
+                      {to.instance, receive.stream, kNone, peer.level}};
       flow.streams = {sender};
       flow.receive = there.first_task + to.head;
       flow.latency = latency;
       StartFlow(std::move(flow), occupancy);
       return;
     }
-    UsePort(from.instance, peer.level, occupancy);
+    UsePort(from.instance, peer.level, false, occupancy);
+    UsePort(to.instance, peer.level, true, occupancy);
   }
   Schedule(SaturatingAdd(now_, send.cost - latency), sender);
   Schedule(SaturatingAdd(now_, send.cost), (there.first_task + to.head) | kArrival);
@@ -344,12 +346,15 @@ void EventLoop::StartCollective(Joint& joint) {
   for (uint32_t s = joint.first_stream; s != kDone && joint.cost > 0; s = streams_[s].next_arrived) {
     const Instance& instance = instances_[streams_[s].instance];
     const TaskClass& what = ClassOf(instance, streams_[s].head);
-    const uint32_t level = CollectiveLevel(instance, what);
+    const FlowMember member = CollectiveMember(streams_[s].instance, what);
     if (contention_) {
-      flow.members.push_back({streams_[s].instance, what.stream, level});
+      flow.members.push_back(member);
       flow.streams.push_back(s);
-    } else if (level != kNone) {
-      UsePort(streams_[s].instance, level, joint.cost);
+      continue;
+    }
+    for (const bool arrives : {false, true}) {
+      if (member.level(arrives) != kNone)
+        UsePort(member.instance, member.level(arrives), arrives, joint.cost);
     }
   }
   for (uint32_t s = joint.first_stream; s != kDone;) {

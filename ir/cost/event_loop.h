@@ -102,8 +102,10 @@ class EventLoop {
   // devices, a collective one on all of its members'.
   struct FlowMember {
     uint32_t instance = 0;
-    uint32_t stream = 0;     // of its program
-    uint32_t level = kNone;  // of the port that it occupies there; kNone: none
+    uint32_t stream = 0;  // of its program
+    // The levels of the ports that it occupies there, of what leaves and of what arrives; kNone: none.
+    uint32_t out = kNone, in = kNone;
+    uint32_t level(bool arrives) const { return arrives ? in : out; }
   };
   struct Flow {
     std::vector<FlowMember> members;
@@ -115,10 +117,19 @@ class EventLoop {
     Picoseconds since = 0, end = -1;
   };
   bool SharesComputeOrSlowsDown() const;
-  uint32_t LevelBetween(uint32_t device, uint32_t other) const;
-  uint32_t CollectiveLevel(const Instance& instance, const TaskClass& collective) const;
+  FlowMember CollectiveMember(uint32_t instance, const TaskClass& collective) const;
+  void BuildPorts();
+  // How many devices of an instance's role use the port of another's.
+  struct Sharer {
+    uint32_t instance = 0, devices = 0;
+  };
+  std::span<const Sharer> SharersOf(uint32_t instance, uint32_t level) const {
+    const size_t at = instance * levels_ + level;
+    return {sharers_.data() + first_sharer_[at], first_sharer_[at + 1] - first_sharer_[at]};
+  }
   void StartFlow(Flow flow, Picoseconds work);
-  void Refresh(std::vector<FlowMember> members);
+  void Refresh(const std::vector<FlowMember>& members);
+  int64_t UsersOf(const FlowMember& member, bool arrives) const;
   void FindRate(uint32_t index, int64_t* numerator, int64_t* denominator) const;
   void EndFlow(uint32_t index);
   struct Known {
@@ -127,11 +138,19 @@ class EventLoop {
   };
   // Events of flows whose rates have changed since, and nothing else.
   bool Stale(const Instant& instant) const;
-  // Without contention: notes when a port is used twice at once.
-  void UsePort(uint32_t instance, uint32_t level, Picoseconds occupancy) {
-    Picoseconds& until = port_until_[instance * std::max<size_t>(1, topology_.levels.size()) + level];
-    contended_ = contended_ || until > now_;
-    until = std::max(until, SaturatingAdd(now_, occupancy));
+  // Without contention: notes when a port is used twice at once. Ports that devices share are looked at as if
+  // all of an instance's belonged together.
+  void UsePort(uint32_t instance, uint32_t level, bool arrives, Picoseconds occupancy) {
+    const auto use = [&](size_t port) {
+      Picoseconds& until = port_until_[2 * port + arrives];
+      contended_ = contended_ || until > now_;
+      until = std::max(until, SaturatingAdd(now_, occupancy));
+    };
+    if (!ports_shared_) return use(instance * levels_ + level);
+    for (const Sharer& sharer : SharersOf(instance, level)) {
+      contended_ = contended_ || sharer.devices > 1;
+      use(sharer.instance * levels_ + level);
+    }
   }
   uint32_t DeviceOf(uint32_t rank) const { return job_.rank_device.empty() ? rank : job_.rank_device[rank]; }
 
@@ -204,7 +223,13 @@ class EventLoop {
   std::vector<Peer> peers_;
   const bool contention_;
   bool contended_ = false;
-  std::vector<Picoseconds> port_until_;  // [instance][level]: the end of what was last sent through it
+  size_t levels_ = 1;  // of the topology, at least 1
+  // [instance][level][whether it arrives]: the end of what last used the port.
+  std::vector<Picoseconds> port_until_;
+  bool ports_shared_ = false;  // some devices share one
+  // [instance][level]: who uses its port, itself included; as indices into sharers_. Empty unless shared.
+  std::vector<uint32_t> first_sharer_;
+  std::vector<Sharer> sharers_;
   std::vector<Flow> flows_;
   std::vector<uint32_t> free_flows_;
   std::vector<std::vector<uint32_t>> active_flows_;  // [instance]

@@ -36,29 +36,69 @@ bool EventLoop::SharesComputeOrSlowsDown() const {
   return false;
 }
 
-// The level whose link the device uses towards another: the innermost that holds both.
-uint32_t EventLoop::LevelBetween(uint32_t device, uint32_t other) const {
-  for (uint32_t level = 0; level < topology_.levels.size(); ++level) {
-    const std::vector<Level::Group>& groups = topology_.levels[level].groups;
-    auto after = std::upper_bound(groups.begin(), groups.end(), device,
-                                  [](uint32_t d, const Level::Group& group) { return d < group.first; });
-    if (after == groups.begin()) continue;
-    const Level::Group& group = *std::prev(after);
-    const uint32_t end = group.first + group.count;
-    if (device < end && other >= group.first && other < end) return level;
+// What each device has of a port: of those that sit in one member of a level with `nics = n`, the i-th uses
+// port i mod n; else everyone has its own.
+void EventLoop::BuildPorts() {
+  levels_ = std::max<size_t>(1, topology_.levels.size());
+  port_until_.assign(2 * instances_.size() * levels_, 0);
+  const auto limited = [](const Level& level) {
+    return std::any_of(level.groups.begin(), level.groups.end(),
+                       [](const Level::Group& group) { return group.link.nics > 0; });
+  };
+  // On the innermost level the members are devices.
+  ports_shared_ = topology_.levels.size() > 1 &&
+                  std::any_of(topology_.levels.begin() + 1, topology_.levels.end(), limited);
+  if (!ports_shared_) return;
+  bool shared = false;
+  first_sharer_ = {0};
+  const auto devices_of = [&](const Instance& instance, const auto& visit) {
+    if (instances_.size() == job_.rank_count)
+      return visit(DeviceOf(instance.row->rank));  // a timeline a rank
+    for (const runtime::RankRow& row : instance.program->ranks) visit(DeviceOf(row.rank));
+  };
+  // Per level: (port, instance) of every device.
+  std::vector<std::vector<std::pair<Topology::Port, uint32_t>>> users(levels_);
+  for (uint32_t level = 0; level < levels_; ++level) {
+    for (uint32_t i = 0; i < instances_.size(); ++i) {
+      devices_of(instances_[i],
+                 [&](uint32_t device) { users[level].emplace_back(topology_.PortOf(device, level), i); });
+    }
+    std::sort(users[level].begin(), users[level].end());
   }
-  return 0;
+  for (uint32_t i = 0; i < instances_.size(); ++i) {
+    for (uint32_t level = 0; level < levels_; ++level) {
+      const Topology::Port port = topology_.PortOf(DeviceOf(instances_[i].row->rank), level);
+      auto at = std::lower_bound(users[level].begin(), users[level].end(), std::make_pair(port, uint32_t{0}));
+      const size_t first = sharers_.size();
+      for (; at != users[level].end() && at->first == port; ++at) {
+        if (sharers_.size() == first || sharers_.back().instance != at->second)
+          sharers_.push_back({at->second, 0});
+        ++sharers_.back().devices;
+      }
+      shared = shared || sharers_.size() > first + 1 || sharers_.back().devices > 1;
+      first_sharer_.push_back(static_cast<uint32_t>(sharers_.size()));
+    }
+  }
+  ports_shared_ = shared;
 }
 
-// The level of the link to its next neighbour on the ring; kNone: it takes no bandwidth there.
-uint32_t EventLoop::CollectiveLevel(const Instance& instance, const TaskClass& what) const {
+// It sends to its next neighbour on the ring and receives from the one before, where these links take
+// bandwidth.
+EventLoop::FlowMember EventLoop::CollectiveMember(uint32_t index, const TaskClass& what) const {
+  const Instance& instance = instances_[index];
+  FlowMember member{index, what.stream, kNone, kNone};
   const runtime::Collective& collective = instance.program->collectives[what.argument];
   const std::span<const uint32_t> group = job_.groups[instance.row->groups[collective.communicator]];
   const auto self = std::find(group.begin(), group.end(), instance.row->rank);
-  if (self == group.end() || group.size() < 2) return kNone;
+  if (self == group.end() || group.size() < 2) return member;
   const uint32_t device = DeviceOf(instance.row->rank);
-  const uint32_t next = DeviceOf(self + 1 == group.end() ? group.front() : *(self + 1));
-  return topology_.Between(device, next).bandwidth > 0 ? LevelBetween(device, next) : kNone;
+  const auto level_to = [&](uint32_t rank) {
+    const uint32_t other = DeviceOf(rank);
+    return topology_.Between(device, other).bandwidth > 0 ? topology_.LevelBetween(device, other) : kNone;
+  };
+  member.out = level_to(self + 1 == group.end() ? group.front() : *(self + 1));
+  member.in = level_to(self == group.begin() ? group.back() : *(self - 1));
+  return member;
 }
 
 bool EventLoop::Stale(const Instant& instant) const {
@@ -87,10 +127,21 @@ void EventLoop::StartFlow(Flow flow, Picoseconds work) {
   Refresh(flows_[index].members);
 }
 
-// Everything on the devices of `members` gets the rate that is right from now on. Takes a copy: flows move.
-void EventLoop::Refresh(std::vector<FlowMember> members) {
+// Everything on the devices of `members`, or on those that share a port with them, gets the rate that is
+// right from now on.
+void EventLoop::Refresh(const std::vector<FlowMember>& members) {
+  std::vector<uint32_t> instances;
   for (const FlowMember& member : members) {
-    for (uint32_t index : active_flows_[member.instance]) {
+    instances.push_back(member.instance);
+    if (!ports_shared_) continue;
+    for (const bool arrives : {false, true}) {
+      if (member.level(arrives) == kNone) continue;
+      for (const Sharer& sharer : SharersOf(member.instance, member.level(arrives)))
+        instances.push_back(sharer.instance);
+    }
+  }
+  for (uint32_t instance : instances) {
+    for (uint32_t index : active_flows_[instance]) {
       Flow& flow = flows_[index];
       int64_t numerator = 1, denominator = 1;
       FindRate(index, &numerator, &denominator);
@@ -110,17 +161,35 @@ void EventLoop::Refresh(std::vector<FlowMember> members) {
   }
 }
 
+// Transfers on one of the member's ports, itself included; of a role's devices that share it, each.
+int64_t EventLoop::UsersOf(const FlowMember& member, bool arrives) const {
+  const uint32_t level = member.level(arrives);
+  if (level == kNone) return 1;
+  const auto count = [&](uint32_t instance) {
+    int64_t users = 0;
+    for (uint32_t index : active_flows_[instance]) {
+      for (const FlowMember& other : flows_[index].members)
+        users += other.instance == instance && other.level(arrives) == level;
+    }
+    return users;
+  };
+  if (!ports_shared_) return std::max<int64_t>(1, count(member.instance));
+  int64_t users = 0;
+  for (const Sharer& sharer : SharersOf(member.instance, level))
+    users += sharer.devices * count(sharer.instance);
+  return std::max<int64_t>(1, users);
+}
+
 void EventLoop::FindRate(uint32_t index, int64_t* numerator, int64_t* denominator) const {
   const Flow& flow = flows_[index];
   for (const FlowMember& member : flow.members) {
     const runtime::RankProgram& program = *instances_[member.instance].program;
     const bool computes = program.streams[member.stream].computes != 0;
-    int64_t on_port = 1, computing = 1;
+    int64_t computing = 1;
     for (uint32_t other_index : active_flows_[member.instance]) {
       if (other_index == index) continue;
       for (const FlowMember& other : flows_[other_index].members) {
         if (other.instance != member.instance) continue;
-        on_port += member.level != kNone && other.level == member.level;
         int64_t factor = 0;  // thousandths
         for (const runtime::Slowdown& slowdown : program.slowdowns) {
           const bool these = (slowdown.stream == member.stream && slowdown.with == other.stream) ||
@@ -131,7 +200,7 @@ void EventLoop::FindRate(uint32_t index, int64_t* numerator, int64_t* denominato
         computing += factor == 0 && computes && program.streams[other.stream].computes != 0;
       }
     }
-    Take(1, on_port, numerator, denominator);
+    for (const bool arrives : {false, true}) Take(1, UsersOf(member, arrives), numerator, denominator);
     Take(1, computing, numerator, denominator);
   }
 }

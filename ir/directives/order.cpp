@@ -346,6 +346,7 @@ class OrderReader {
       case NodeKind::kAccumulate:
       case NodeKind::kLossFold:
       case NodeKind::kNorm:
+      case NodeKind::kPartial:
       case NodeKind::kClip:
       case NodeKind::kSave:
       case NodeKind::kValidate:

@@ -21,6 +21,17 @@ class Refiner {
       for (uint32_t device : roles[r].devices) class_of_[device] = r;
     }
     classes_ = roles.size();
+    // Who shares a port with whom.
+    beside_.resize(dag.device_count);
+    for (size_t level = 1; level < topology.levels.size(); ++level) {
+      std::map<Topology::Port, std::vector<uint32_t>> users;
+      for (uint32_t device = 0; device < dag.device_count; ++device)
+        users[topology.PortOf(device, level)].push_back(device);
+      for (const auto& [port, devices] : users) {
+        if (devices.size() < 2) continue;
+        for (uint32_t device : devices) beside_[device].push_back(devices);
+      }
+    }
   }
 
   std::vector<uint32_t> Refine(const std::vector<Role>& roles) {
@@ -44,6 +55,12 @@ class Refiner {
  private:
   std::vector<int64_t> Signature(const Role& role, uint32_t device) {
     std::vector<int64_t> signature = {class_of_[device], topology_.device_kind[device]};
+    for (const std::vector<uint32_t>& others : beside_[device]) {
+      const size_t first = signature.size();
+      for (uint32_t other : others) signature.push_back(class_of_[other]);
+      std::sort(signature.begin() + static_cast<ptrdiff_t>(first), signature.end());
+      signature.push_back(static_cast<int64_t>(others.size()));
+    }
     std::vector<std::pair<GroupId, GroupId>> seen;  // (group, peer group), or a communicator
     for (TemplateId t : role.templates) {
       const NodeTemplate& node = dag_.templates[t];
@@ -57,9 +74,18 @@ class Refiner {
         const uint32_t peer = PeerOf(dag_, node, device);
         const Link link = topology_.Between(device, peer);
         signature.insert(signature.end(), {class_of_[peer], Key(link.bandwidth), link.latency});
+        if (!beside_[device].empty()) signature.push_back(topology_.LevelBetween(device, peer));
         continue;
       }
       signature.push_back(CommunicatorClass(node, device));
+      if (beside_[device].empty()) continue;
+      // The ports towards its neighbours on the ring.
+      const std::vector<uint32_t> members = CommunicatorOf(dag_, node, device);
+      const auto self = std::find(members.begin(), members.end(), device);
+      const uint32_t next = self + 1 == members.end() ? members.front() : *(self + 1);
+      const uint32_t previous = self == members.begin() ? members.back() : *(self - 1);
+      signature.insert(signature.end(), {topology_.LevelBetween(device, next), next == device,
+                                         topology_.LevelBetween(device, previous)});
     }
     return signature;
   }
@@ -84,6 +110,8 @@ class Refiner {
   const Dag& dag_;
   const Topology& topology_;
   std::vector<uint32_t> class_of_;
+  // Per device and level on which it shares a port: the devices that do, itself included.
+  std::vector<std::vector<std::vector<uint32_t>>> beside_;
   size_t classes_ = 0;
   // Of this round: (group, replica of a communicator a replica).
   std::map<std::pair<GroupId, uint32_t>, int64_t> communicators_;

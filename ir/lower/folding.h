@@ -1,5 +1,6 @@
-// Which devices share a RankProgram: those with the same templates, the same kind of device, and equal links
-// to peers that are alike in turn. Also where a device finds its peers and its communicators.
+// Which devices share a RankProgram: those with the same templates, the same kind of device, equal links to
+// peers that are alike in turn, and ports shared with devices that are alike. Also where a device finds its
+// peers and its communicators.
 #pragma once
 
 #include <cstdint>

@@ -270,7 +270,7 @@ struct DeviceKind {
 struct Link {
   double bandwidth = 0;           // bytes/s; 0: infinite
   Picoseconds latency = 0;
-  int64_t nics = 1;
+  int64_t nics = 0;  // ports of each member of the level; 0: every device has one of its own
 };
 // Groups of one level as consecutive devices; level 0 is innermost.
 struct Level {
@@ -292,6 +292,13 @@ struct Topology {
   const DeviceKind& Kind(int64_t device) const { return kinds[device_kind[device]]; }
   // The link of the innermost level that holds both; a zero Link if a == b.
   Link Between(int64_t a, int64_t b) const;
+  // The innermost level that holds both; 0 if there is none.
+  uint32_t LevelBetween(uint32_t a, uint32_t b) const;
+  // What a device sends and receives through over the links of levels[level]; equal: the same one. With `nics`
+  // a member of the level (a node, say) has so many, and its i-th device uses the (i mod nics)-th; without, and
+  // on the innermost level, whose members are devices, each device has its own.
+  using Port = std::pair<uint32_t, uint32_t>;
+  Port PortOf(uint32_t device, size_t level) const;
 };
 
 // ---- train ---------------------------------------------------------------------------------------------------
