@@ -12,6 +12,7 @@ namespace piper::ir {
 
 bool CheckLanes(const RoleStorage& role, const Program& program, DiagnosticEngine& diag) {
   constexpr size_t kMaxLanes = 8;  // of a transport (runtime/transport.h)
+  if (role.streams.size() <= kMaxLanes) return true;
   std::map<std::pair<runtime::TaskKind, uint32_t>, std::set<uint16_t>> streams;
   for (const runtime::Stream& stream : role.streams) {
     const runtime::Task* known = nullptr;  // to be like the one before is the rule

@@ -510,12 +510,15 @@ void RoleBuilder::AddWaits() {
 
 void RoleBuilder::AddScratch() {
   for (runtime::Stream& stream : out_.streams) {
+    if (stream.computes == 0) continue;
     int64_t bytes = 0;
     std::vector<uint8_t> seen(out_.bodies.size(), 0);
+    size_t left = seen.size();
     bool packs = false;  // some kernel wants the library's scratch: it lies behind that of the bodies
-    for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count; ++t) {
+    for (uint32_t t = stream.first_task; t < stream.first_task + stream.task_count && left > 0; ++t) {
       if (out_.tasks[t].kind != TaskKind::kCompute) continue;
       if (std::exchange(seen[out_.tasks[t].argument], 1) != 0) continue;
+      --left;
       const runtime::Body& body = out_.bodies[out_.tasks[t].argument];
       bytes = std::max(bytes, body.scratch_bytes);
       for (uint32_t c = 0; c < body.call_count && !packs; ++c) {
