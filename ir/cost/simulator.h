@@ -10,17 +10,17 @@
 // (consecutive, equal `atomic`) start when the waits of all are met and end together after the sum of their
 // costs. At one instant everything that ends precedes everything that starts.
 //
-// Contention. What is shared slows down what shares it, while it does. A transfer holds the port through which
-// it leaves the sender, and the one through which it reaches the receiver, both on the level whose link joins
-// the two; a collective holds each member's port towards its next neighbour on the ring, and the one from the
-// neighbour before. What leaves and what arrives do not share a port. A device has ports of its own on every
-// level, or, on a level with `nics`, shares those of its member of that level (Topology::PortOf). Transfers on
-// one port share it equally. Streams that compute on one device share its compute units, equally; and a
-// `slowdown` names two streams of a device that take longer together. A task progresses at the least of these
-// rates: 1/n, or 1000/thousandths. Latencies are never shared, and figures of `cost` in time on messages are
-// latency. Work done is rounded down in parts of a picosecond, ends are rounded up to the next one. A pair
-// that runs at once never takes longer than one after the other; nor do more, as those on the fullest port
-// make up one whole rate.
+// Contention. What is shared slows down what shares it, while it does. A transfer holds the port through
+// which it leaves the sender, and the one through which it reaches the receiver, both on the level whose link
+// joins the two; a collective holds each member's port towards its next neighbour on the ring, and the one
+// from the neighbour before. What leaves and what arrives do not share a port. A device has ports of its own
+// on every level, or, on a level with `nics`, shares those of its member of that level (Topology::PortOf).
+// Transfers on one port share it equally. Streams that compute on one device share its compute units,
+// equally; and a `slowdown` names two streams of a device that take longer together. A task progresses at the
+// least of these rates: 1/n, or 1000/thousandths. Latencies are never shared, and figures of `cost` in time
+// on messages are latency. Work done is rounded down in parts of a picosecond, ends are rounded up to the
+// next one. A pair that runs at once never takes longer than one after the other; nor do more, as those on
+// the fullest port make up one whole rate.
 #pragma once
 
 #include <cstdint>

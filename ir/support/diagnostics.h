@@ -36,7 +36,7 @@ struct Diagnostic {
   DiagKind kind;
   SourceRange range;
   std::string message;
-  std::vector<DiagNote> notes;  // a hint is a note that starts with "hint: "
+  std::vector<DiagNote> notes;     // a hint is a note that starts with "hint: "
   std::vector<std::string> cases;  // of a `test`: "p = 4, m = 8", each combination of parameters that met it
   bool HasHint() const;
 };
@@ -67,7 +67,8 @@ class DiagnosticEngine {
   // reported.
   Builder Last();
 
-  // Of diagnostics [since, ..) that say the same at the same place, only the first stays, with the cases of all.
+  // Of diagnostics [since, ..) that say the same at the same place, only the first stays, with the cases of
+  // all.
   void MergeRepeats(size_t since);
 
   bool HasErrors() const { return error_count_ > 0; }
