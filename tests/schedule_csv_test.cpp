@@ -489,6 +489,32 @@ TEST(ScheduleCsv, SchedulesAreThoseOfPyTorchsClasses) {
 
 // ---- what a plan may hold
 
+// A replay that an order lists early is not exported, which is said; one that is derived needs no word.
+TEST(ScheduleCsv, SaysWhatIsListedAndNotExported) {
+  auto warnings = [](const std::string& replay) {
+    std::string errors;
+    const std::optional<csv::Export> result = Export(
+        "import std.gpt\nimport std.topologies\n"
+        "model net = gpt.GPT(layers = 4, embed = 16, heads = 2, vocab = 64, seq = 8)\n"
+        "strategy s {\n  mesh (pp = 2)\n  cut embed, layer, head into 2 as stage\n  split batch into 2 as "
+        "mb\n"
+        "  recompute [layer]\n  for s in 0..2 {\n    place [stage = s] on pp[s]\n    order on pp[s] { "
+        "F[stage = "
+        "s]; " +
+            replay +
+            "B[stage = s] }\n  }\n}\ntrain {\n  model net\n  data random()\n  global_batch 8\n  optimizer "
+            "sgd(0.1)\n  on topologies.ideal(ranks = 2)\n  using s\n}\n",
+        &errors);
+    EXPECT_TRUE(result) << errors;
+    return errors;
+  };
+  EXPECT_EQ(warnings(""), "");
+  const std::string listed = warnings("R[stage = s]; ");
+  EXPECT_NE(listed.find("is listed here, and an export lists F, BI and BW only [not-expressible]"),
+            std::string::npos)
+      << listed;
+}
+
 TEST(ScheduleCsv, ReducesWhereThePlanDoes) {
   auto exported = [](int dp) {
     std::string errors;

@@ -58,6 +58,7 @@ class Exporter {
       out_.streams.push_back(order->stream);
       if (!Row(*order)) return std::nullopt;
     }
+    WarnOfOmitted();
     out_.extent.microbatches = static_cast<int32_t>(dag_.microbatches);
     out_.reduced.resize(static_cast<size_t>(out_.extent.stages));
     const NameId reduce_kind = InternName("tie.reduce");
@@ -85,6 +86,21 @@ class Exporter {
   bool Computes(const OrderItem& item) const {
     const NodeTemplate& node = TemplateOf(item);
     return node.kind == NodeKind::kCompute && node.pass != Pass::kR;
+  }
+  // What an order may list beside what computes is derived again from what is exported, perhaps at another
+  // place.
+  void WarnOfOmitted() {
+    for (const StreamOrder& order : dag_.orders) {
+      for (const OrderItem& item : order.items) {
+        const NodeTemplate& node = TemplateOf(item);
+        if (item.origin == 0 || Computes(item) || node.kind == NodeKind::kAccumulate) continue;
+        diag_
+            .Warning(dag_.origins[item.origin], DiagKind::kNotExpressible,
+                     fmt::format("{} is listed here, and an export lists F, BI and BW only", node.name))
+            .Hint("read back, it stands where it would without being listed");
+        return;
+      }
+    }
   }
   void MarkReduced(RegionId region) {
     for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
