@@ -3,7 +3,7 @@ BUILD ?= build
 JOBS  ?= $(shell nproc)
 TEXT  ?=
 
-.PHONY: all setup build demo test fast soak bench format tidy clean
+.PHONY: all setup build demo test fast soak tsan bench format tidy clean
 all: build
 
 # Installs what is missing from Debian's packages (and says what); does nothing when nothing is missing.
@@ -37,6 +37,15 @@ soak: build
 	@cmake -B $(BUILD)/release -DPIPER_SOAK=ON >/dev/null
 	@PIPER_SOAK=1 ctest --test-dir $(BUILD)/release --output-on-failure -j$(JOBS); status=$$?; \
 	  cmake -B $(BUILD)/release -DPIPER_SOAK=OFF >/dev/null; exit $$status
+
+# What runs on several threads of a process, under the thread sanitizer.
+TSAN_TESTS = runtime_executor_test runtime_rendezvous_test runtime_collectives_test pipeline_streams_test \
+  pipeline_fused_test pipeline_offload_test pipeline_post_validation_test pipeline_rendezvous_test
+tsan: setup
+	@mkdir -p $(BUILD) && cmake --preset tsan -B $(BUILD)/tsan >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
+	@rm -f $(BUILD)/configure.log
+	@cmake --build $(BUILD)/tsan -j$(JOBS) --target $(TSAN_TESTS)
+	@ctest --test-dir $(BUILD)/tsan --output-on-failure -R "^($$(echo $(TSAN_TESTS) | tr ' ' '|'))$$"
 
 # Measured ratios against what this machine has to compare with; see bench/README.md.
 bench: build

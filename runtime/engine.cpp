@@ -336,8 +336,12 @@ Progress Executor::State::AdvanceTask(ProgramState& program, uint32_t index, Str
       operation.key = program.names[program.request[index]] + uint64_t{run} * 0x9e3779b97f4a7c15u;
       transport().StartCollective(operation);
     }
-    left_copies |= leaves;
-    if (!leaves) progress = transport().TestCollective(operation);
+    // Only the holder of `communicating` may touch the mark; other threads take part in collectives too.
+    if (leaves) {
+      left_copies = true;
+    } else {
+      progress = transport().TestCollective(operation);
+    }
     if (progress == Progress::kDone && program.train && updates) {
       joined.fetch_add(1, std::memory_order_relaxed);
       joined_bytes.fetch_add(task.bytes, std::memory_order_relaxed);
