@@ -303,6 +303,17 @@ TEST(Streams, ALimitMayHoldBackAnotherStream) {
 
 // ---- orders that nobody wrote
 
+// A note about such an order says which line it comes from.
+TEST(Streams, WhatFollowsFromAStreamLineIsLocated) {
+  const std::unique_ptr<Compiled> compiled = MustCompile(
+      ChainText("stream BW on side\norder on pp[0] { F[mb = 0]; F[mb = 1]; BI[mb = 1]; BI[mb = 0] }\n"));
+  ASSERT_TRUE(compiled->Has(ir::DiagKind::kExpressionChanged)) << compiled->Messages();
+  for (const ir::Diagnostic& diagnostic : compiled->diag.diagnostics()) {
+    EXPECT_TRUE(diagnostic.range.valid()) << diagnostic.message;
+  }
+  EXPECT_NE(compiled->Messages().find("  stream BW on side"), std::string::npos) << compiled->Messages();
+}
+
 // Of what could start: the least microbatch, F before B, by model order.
 TEST(Streams, AStreamWithoutAnOrderRunsWhatIsReady) {
   const std::unique_ptr<Compiled> compiled = MustCompile(

@@ -5,6 +5,24 @@
 #include <fmt/format.h>
 
 namespace piper::ir {
+namespace {
+
+// The line to which a host owes its order of the BW `weight`: its own `order`, else the `stream` line that
+// moved the BW or something beside it (a stream without an order follows what it waits for), else the order
+// that another host was given.
+OriginId Cause(const Dag& dag, const StreamOrder& order, TemplateId weight) {
+  if (order.origin != 0) return order.origin;
+  if (dag.templates[weight].origin != 0) return dag.templates[weight].origin;
+  for (const NodeTemplate& node : dag.templates) {
+    if (node.kind == NodeKind::kCompute && node.group == order.group && node.origin != 0) return node.origin;
+  }
+  for (const StreamOrder& other : dag.orders) {
+    if (other.origin != 0) return other.origin;
+  }
+  return 0;
+}
+
+}  // namespace
 
 void RecordExpression(BuildContext& context) {
   Dag& dag = context.dag;
@@ -71,7 +89,7 @@ void RecordExpression(BuildContext& context) {
     if (warned) continue;
     warned = true;
     context.diag
-        .Warning(dag.origins[where != 0 ? where : order.origin], DiagKind::kExpressionChanged,
+        .Warning(dag.origins[where != 0 ? where : Cause(dag, order, changed)], DiagKind::kExpressionChanged,
                  fmt::format("the gradients of {} fold their microbatches in another order than ascending",
                              dag.templates[changed].name.substr(3)))
         .Hint(
