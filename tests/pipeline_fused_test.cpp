@@ -8,7 +8,6 @@
 
 #include "ir/cost/simulator.h"
 #include "ir/dag/dag_text.h"
-#include "ir/dag/verifier.h"
 #include "ir/lower/memory.h"
 #include "tests/pipeline_support.h"
 #include "tests/streams_text.h"
@@ -104,30 +103,7 @@ TEST_P(FusedCases, AreRight) {
     const std::string what = std::string(GetParam().name) + ", dp " + std::to_string(dp);
     const std::unique_ptr<Compiled> compiled = MustCompile(StreamsText(2, dp, GetParam().directives));
     ASSERT_TRUE(compiled->ok()) << what;
-    EXPECT_TRUE(ir::VerifyDag(compiled->plan->dag).empty()) << what;
-    const std::string printed = ir::DagToText(compiled->plan->dag);
-    ir::SourceManager sources;
-    ir::DiagnosticEngine diag(sources);
-    const auto parsed = ir::ParseDag(sources.Add("plan.ir", printed), diag);
-    ASSERT_TRUE(parsed) << what;
-    EXPECT_EQ(ir::DagToText(*parsed), printed) << what;
-    ExpectEqualToReference(*compiled, 2, what);
-    const runtime::Job& job = compiled->job();
-    runtime::LocalOptions options;
-    options.steps = 2;
-    options.execution.stall_seconds = 60;
-    const RunResult plain = RunJob(job, options);
-    options.rendezvous = true;
-    options.execution.poison = true;
-    options.execution.delay_microseconds = 50;
-    for (uint64_t seed = 1; seed <= (Soak() ? 20u : 2u); ++seed) {
-      options.execution.delay_seed = seed;
-      const RunResult late = RunJob(job, options);
-      EXPECT_EQ(late.losses, plain.losses) << what;
-      EXPECT_EQ(late.parameters, plain.parameters) << what;
-      for (uint32_t rank = 0; rank < job.rank_count; ++rank)
-        EXPECT_EQ(late.ranks[rank].high_water_bytes, job.train[job.rank_role[rank]].arena_bytes) << what;
-    }
+    ExpectSound(*compiled, what);
   }
 }
 

@@ -73,7 +73,7 @@ TEST(Offload, LearnsWhatTheReferenceLearns) {
     const char* model;
     const char* schedule;
     int64_t p, v, dp, m;
-    const char* directives;
+    std::string directives;
   };
   std::vector<Case> cases = {
       {"gpt_dropout", "", 1, 1, 1, 2, "  offload [*] to host"},
@@ -85,7 +85,6 @@ TEST(Offload, LearnsWhatTheReferenceLearns) {
       {"skip", "gpipe", 4, 1, 1, 4, "  recompute [stage]\n  offload [stage] to host { prefetch 0 }"},
   };
   if (Soak()) {
-    static std::set<std::string> texts;  // outlive the cases
     for (const char* model : {"gpt_dropout", "llama", "skip"}) {
       for (const char* schedule : {"gpipe", "one_f_one_b", "eager_1f1b", "zb1p", "zb2p"}) {
         for (int64_t p : {2, 4}) {
@@ -93,7 +92,7 @@ TEST(Offload, LearnsWhatTheReferenceLearns) {
             for (const char* lines : {"  offload [*] to host", "  offload [layer] to host { prefetch 3 }",
                                       "  recompute [stage]\n  offload [*] to host",
                                       "  recompute [layer]\n  offload [stage] to host { prefetch 0 }"}) {
-              cases.push_back({model, schedule, p, 1, dp, p + 2, texts.insert(lines).first->c_str()});
+              cases.push_back({model, schedule, p, 1, dp, p + 2, lines});
             }
           }
         }
@@ -103,9 +102,8 @@ TEST(Offload, LearnsWhatTheReferenceLearns) {
   for (const Case& c : cases) {
     TrainText text = Layout(c.model, c.schedule, c.p, c.v, c.dp, c.m);
     text.batch = 2 * c.m * c.dp;
-    const std::string freezes = std::string(c.directives).find("freeze") == std::string::npos
-                                    ? ""
-                                    : "  freeze [embed]\n  freeze [layer = 0]";
+    const std::string freezes =
+        c.directives.find("freeze") == std::string::npos ? "" : "  freeze [embed]\n  freeze [layer = 0]";
     text.directives = freezes;
     std::unique_ptr<Compiled> without = MustCompile(text.Text());
     text.directives = c.directives;

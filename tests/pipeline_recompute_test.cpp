@@ -82,7 +82,7 @@ TEST(Recompute, LearnsWhatTheReferenceLearns) {
     const char* model;
     const char* schedule;
     int64_t p, v, dp, m;
-    const char* directives;
+    std::string directives;
   };
   std::vector<Case> cases = {
       {"gpt_dropout", "", 1, 1, 1, 2, "  recompute [*]"},
@@ -98,9 +98,7 @@ TEST(Recompute, LearnsWhatTheReferenceLearns) {
         for (int64_t p : {2, 4}) {
           for (int64_t dp : {1, 2}) {
             for (const char* select : {"[*]", "[layer]", "[stage]", "[stage = 0]", "[layer = 1..3]"}) {
-              cases.push_back({model, schedule, p, 1, dp, p + 2, ""});
-              static std::set<std::string> texts;  // outlive the cases
-              cases.back().directives = texts.insert(std::string("  recompute ") + select).first->c_str();
+              cases.push_back({model, schedule, p, 1, dp, p + 2, std::string("  recompute ") + select});
             }
           }
         }

@@ -77,6 +77,10 @@ std::unique_ptr<Compiled> MustCompile(const std::string& text);
 // random delays; and its marks of memory are those that its plan predicts.
 void ExpectSameBits(const Compiled& with, const Compiled& without, const std::string& what);
 
+// The graph is consistent, prints and parses back; two steps have the reference's bits, and those of a plain
+// run with poison, delays and rendezvous; and the memory is what was planned.
+void ExpectSound(const Compiled& compiled, const std::string& what);
+
 // sqrt of the sum of squares of all gradients, in f64.
 double GradientNorm(const RunResult& result);
 

@@ -2,9 +2,8 @@
 //
 // before:  compute: .., F mb 1, ..   side: .., B attn mb 0, ..   send>pp[1]: .., send mb 0, ..
 // after:   the same orders; temporal edges from all that any of the three waits for, and from what stands
-// before
-//          them on their streams, to each of them; and from each of them to all that waits for any, and to
-//          what stands behind them on their streams
+//          before them on their streams, to each of them; and from each of them to all that waits for any,
+//          and to what stands behind them on their streams
 //
 // So a fused step whose parts stand on several streams is one node of its device: it begins when every stream
 // has come to it and all inputs of all parts are there, its streams run their parts at once, each in its

@@ -61,13 +61,16 @@ void RoleBuilder::Build() {
   AddScratch();
 }
 
-std::vector<TemplateId> RoleBuilder::HostedBy(uint32_t device) const {
-  std::vector<TemplateId> hosted;
-  for (TemplateId t = 0; t < dag_.templates.size(); ++t) {
-    const std::vector<uint32_t>& devices = dag_.groups[dag_.templates[t].group].devices;
-    if (std::find(devices.begin(), devices.end(), device) != devices.end()) hosted.push_back(t);
+const std::set<GradientRef>& RoleBuilder::AccumulatedBy(uint32_t device) {
+  const auto [known, fresh] = accumulated_by_.emplace(context_.role_of[device], std::set<GradientRef>());
+  if (!fresh) return known->second;
+  for (const NodeTemplate& node : dag_.templates) {
+    if (node.kind != NodeKind::kAccumulate || node.step_level()) continue;
+    const std::vector<uint32_t>& devices = dag_.groups[node.group].devices;
+    if (std::find(devices.begin(), devices.end(), device) != devices.end())
+      known->second.insert(node.gradients.at(0));
   }
-  return hosted;
+  return known->second;
 }
 
 void RoleBuilder::CollectLocals() {
@@ -520,18 +523,8 @@ void RoleBuilder::AddTerms(const Local& local, runtime::Collective& collective) 
     // Per member, what it accumulates of the entries, in entry order; of a bucket, one contribution a copy.
     const bool tied = HasName(node, InternName("tie.reduce"));
     std::vector<std::vector<GradientRef>> held(members.size());
-    std::map<uint32_t, std::set<GradientRef>>
-        accumulates_of;  // per role: its members have the same templates
     for (size_t m = 0; m < members.size(); ++m) {
-      auto [known, fresh] = accumulates_of.emplace(context_.role_of[members[m]], std::set<GradientRef>());
-      std::set<GradientRef>& accumulates = known->second;
-      if (fresh) {
-        for (TemplateId t : HostedBy(members[m])) {
-          const NodeTemplate& other = dag_.templates[t];
-          if (other.kind == NodeKind::kAccumulate && !other.step_level())
-            accumulates.insert(other.gradients.at(0));
-        }
-      }
+      const std::set<GradientRef>& accumulates = AccumulatedBy(members[m]);
       for (const GradientRef& ref : node.gradients) {
         if (accumulates.count(ref) != 0) held[m].push_back(ref);
       }

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "ir/lower/dag_index.h"
@@ -114,7 +115,8 @@ class RoleBuilder {
   uint32_t PeerSlot(const NodeTemplate& message);
   uint32_t CommunicatorSlot(const NodeTemplate& collective);
   void AddTerms(const Local& local, runtime::Collective& collective);
-  std::vector<TemplateId> HostedBy(uint32_t device) const;
+  // What the role of a device accumulates itself.
+  const std::set<GradientRef>& AccumulatedBy(uint32_t device);
 
   void FindFirstAccumulates();
   void ReserveBuffers();
@@ -155,6 +157,7 @@ class RoleBuilder {
   };
   std::vector<OperandRow> operand_rows_;
   std::map<std::pair<RegionId, Pass>, uint32_t> body_index_;
+  std::map<uint32_t, std::set<GradientRef>> accumulated_by_;  // per role, whose ranks have the same templates
   std::map<GroupId, uint32_t> peer_slot_;
   std::map<std::pair<GroupId, bool>, uint32_t> communicator_slot_;
   std::vector<std::vector<uint32_t>> communicators_;  // per slot: devices, as device_ sees it
